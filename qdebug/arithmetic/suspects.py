@@ -17,6 +17,7 @@ from qdebug.arithmetic.patterns.wrong_places import layout_of
 from qdebug.arithmetic.search import count_products
 from qdebug.model import operators
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
+from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.precision import limits
 from qdebug.replay.registry import Call
@@ -276,6 +277,7 @@ def _zero_point_mistakes(unit: Unit) -> Iterator[Suspect]:
         likely = "the differences from the zero points of both operands wrap around in 8 bits"
         yield Suspect(name="wrapped both", pattern="growing", likely=likely, unit=both)
     yield from _zero_points_off_by_one(unit)
+    yield from _exchanged_zero_points(unit)
     zero = unit.out.zero_point
     if unit.out.dtype.kind in "iu" and np.any(zero):
         bare_out = replace(unit.out, zero_point=np.zeros_like(zero))
@@ -285,6 +287,21 @@ def _zero_point_mistakes(unit: Unit) -> Iterator[Suspect]:
             likely="the output's zero point is not added",
             unit=replace(unit, out=bare_out),
         )
+
+
+def _exchanged_zero_points(unit: Unit) -> Iterator[Suspect]:
+    """Yield a product whose operands have each other's zero point."""
+    if unit.kind not in ("conv", "linear") or len(unit.operands) != len(("first", "second")):
+        return
+    zeros = [np.asarray(operand.zero_point, np.int32) for operand in unit.operands]
+    if all(zero.size == 1 for zero in zeros) and zeros[0].reshape(-1)[0] != zeros[1].reshape(-1)[0]:
+        operands = tuple(
+            replace(operand, zero_point=zero.reshape(operand.zero_point.shape))
+            for operand, zero in zip(unit.operands, zeros[::-1], strict=True)
+        )
+        likely = "the operands' zero points are exchanged"
+        exchanged = replace(unit, operands=operands)
+        yield Suspect(name="exchanged zero points", pattern="constant_per_channel", likely=likely, unit=exchanged)
 
 
 def _early_zero_point(unit: Unit) -> Iterator[Suspect]:
@@ -353,8 +370,10 @@ def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
             ("one scale", np.full_like(flat, flat[0]), "the first channel's scale is used for all channels"),
             ("mean scale", np.full_like(flat, flat.max()), "the largest channel's scale is used for all channels"),
             ("moved scale", np.roll(flat, 1), "the scales are shifted by one channel"),
+            ("scale moved back", np.roll(flat, -1), "each channel has the scale of the next one"),
             ("turned scale", flat[::-1], "the scales are read in reverse order"),
             *_scales_of_groups(unit, flat),
+            *_scales_in_turn(flat),
         ):
             mistaken_operand = replace(operand, scale=mistaken.reshape(scale.shape).copy())
             yield Suspect(
@@ -363,6 +382,16 @@ def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
                 likely=likely,
                 unit=_with_operand(unit, position, mistaken_operand),
             )
+
+
+def _scales_in_turn(scales: np.ndarray) -> Iterator[tuple[str, np.ndarray, str]]:
+    """Yield per-channel scales of which only the first ones are read, as many as a kernel holds at once."""
+    for count in (block for block in KERNEL_BLOCKS if block < scales.size):
+        yield (
+            f"scale modulo {count}",
+            np.resize(scales[:count], scales.size),
+            f"the first {count} scales are used in turn",
+        )
 
 
 def _scales_of_groups(unit: Unit, scales: np.ndarray) -> Iterator[tuple[str, np.ndarray, str]]:

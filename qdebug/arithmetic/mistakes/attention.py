@@ -69,6 +69,12 @@ def attention_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
         }
         ungrouped = replace(node, attrs={**node.attrs, heads.keys: count}) if heads.keys in node.attrs else node
         yield Mistake(likely=likely, node=ungrouped, values=taken)
+        right = [head // (count // groups) for head in range(count)]
+        rightly = {name: _taken(values[name], right, groups if values[name].ndim == _FLAT else 0) for name in taken}
+        for name, title in zip(projected, ("keys", "values"), strict=True) if not cached else ():
+            if projected[0] != projected[1]:
+                clause = f"{likely.replace('the keys and values', f'the {title} alone')}"
+                yield Mistake(likely=clause, node=ungrouped, values={**rightly, name: taken[name]})
 
 
 def _wrong_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -121,13 +127,29 @@ def _other_diagonals(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
     if (node.domain, node.op) != ("", "Attention") or not all(inputs[:3]) or any(inputs[3:]):
         return
     queries, keys = (values[name].shape[-2] for name in inputs[:2])
-    if not node.attrs.get("is_causal") or queries == keys:
+    if not node.attrs.get("is_causal"):
+        yield from _with_empty_keys(node, values, inputs)
         return
     attrs = {name: value for name, value in node.attrs.items() if name != "is_causal"}
     masked = replace(node, inputs=(*inputs[:3], f"{node.name} mask"), attrs=attrs)
-    seen = np.tril(np.ones((queries, keys), bool), keys - queries)
-    likely = "the last query sees the last key: the diagonal of the causal mask is aligned to the end"
-    yield Mistake(likely=likely, node=masked, values={masked.inputs[3]: seen})
+    diagonals = {-1: "no query sees its own key", 1: "each query sees the key after its own"}
+    diagonals[keys - queries] = "the last query sees the last key: the causal mask is aligned to the end"
+    for diagonal, likely in diagonals.items() if queries != keys else ():
+        seen = np.tril(np.ones((queries, keys), bool), diagonal)
+        if diagonal:
+            yield Mistake(likely=likely, node=masked, values={masked.inputs[3]: seen})
+
+
+def _with_empty_keys(node: Node, values: Mapping[str, np.ndarray], inputs: tuple[str, ...]) -> Iterator[Mistake]:
+    """Yield attention that counts the empty keys beyond the last one of a block."""
+    keys = values[inputs[1]].shape[-2]
+    for count in sorted({-keys % tile for tile in KERNEL_BLOCKS} - {0}):
+        padded = {
+            name: np.concatenate([values[name], np.zeros_like(values[name], shape=_extended(values[name], count))], -2)
+            for name in dict.fromkeys(inputs[1:3])
+        }
+        likely = f"each query also sees {count} empty keys, to a multiple of a block"
+        yield Mistake(likely=likely, node=node, values=padded)
 
 
 def _heads_in_turn(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

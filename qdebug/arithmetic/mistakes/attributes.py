@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from types import MappingProxyType
 
 import numpy as np
@@ -44,6 +45,12 @@ def other_attributes(node: Node, values: Mapping[str, np.ndarray], opset: Mappin
             other = replace(node, attrs={**node.attrs, name: other_value})
             text = f"it uses {name} = {_text(other_value)}, not {_text(value)}"
             yield Mistake(likely=text, node=other, values={}, after=crop, about=name)
+    numbers = {name: value for name, value in {**defaults, **node.attrs}.items() if isinstance(value, float)}
+    for first, second in combinations(numbers, 2):
+        if numbers[first] != numbers[second]:
+            exchanged = {first: numbers[second], second: numbers[first]}
+            likely = f"{first} and {second} are exchanged"
+            yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, **exchanged}), values={})
 
 
 def other_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -35,13 +35,28 @@ def _other_starts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mist
     if node.op != "Slice" or not _SLICE_ALONG_AXES <= len(node.inputs) <= _SLICE_WITH_STEPS:
         return
     data, starts, ends, axes, *steps = (values[name] for name in node.inputs if name)
-    if any(limit.size != 1 for limit in (starts, ends, axes, *steps)) or (steps and steps[0].reshape(-1)[0] != 1):
+    if any(limit.size != 1 for limit in (starts, ends, axes, *steps)):
+        return
+    if steps and steps[0].reshape(-1)[0] != 1:
+        yield from _ignored_steps(node, data, starts, int(axes.reshape(-1)[0]))
         return
     extent = data.shape[int(axes.reshape(-1)[0])]
     start, end, _ = slice(int(starts.reshape(-1)[0]), int(ends.reshape(-1)[0])).indices(extent)
     for other in sorted(range(extent - max(end - start, 0) + 1), key=lambda each: abs(each - start))[1:_MOST_STARTS]:
         limits = {node.inputs[1]: np.full_like(starts, other), node.inputs[2]: np.full_like(ends, other + end - start)}
         yield Mistake(likely=f"its part begins at {other}, not at {start}", node=node, values=limits)
+
+
+def _ignored_steps(node: Node, data: np.ndarray, starts: np.ndarray, axis: int) -> Iterator[Mistake]:
+    """Yield adjacent elements in place of those a step apart, as many as there should be."""
+    start = int(starts.reshape(-1)[0])
+
+    def adjacent(result: np.ndarray) -> np.ndarray:
+        begin = start % data.shape[axis]
+        taken = data.take(range(begin, min(begin + result.shape[axis], data.shape[axis])), axis)
+        return taken if taken.shape == result.shape else result
+
+    yield Mistake(likely="the step is ignored", node=node, values={}, after=adjacent)
 
 
 _MOST_STARTS = 257

@@ -19,6 +19,7 @@ from qdebug.arithmetic.mistakes.layers import layer_mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake, applicable, without_inputs
 from qdebug.arithmetic.mistakes.normalization import normalization_mistakes, other_windows
 from qdebug.arithmetic.mistakes.packed import packed_mistakes
+from qdebug.arithmetic.mistakes.scales import late_zero_points
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Sums
 from qdebug.numerics.short_formats import SHORT_FORMATS
@@ -46,6 +47,8 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
         _shifted_padding(node, values),
         _missing_activations(node, values),
         packed_mistakes(node, values),
+        late_zero_points(node, values),
+        _biases_of_other_axes(node, values),
         _incomplete_sums(node, values),
         _usual_gate_parameters(node, values),
         _wrong_dilations(node, values),
@@ -133,6 +136,27 @@ def _exchanged_operands(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
             name = node.inputs[row.bias]
             yield Mistake(likely="the bias is added twice", node=node, values={name: bias + bias})
             yield Mistake(likely="the bias is shifted by one channel", node=node, values={name: np.roll(bias, 1, -1)})
+
+
+def _biases_of_other_axes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a product to which the bias is added by the index of another axis than the channels'."""
+    place = operators.of(node.op).bias
+    name = node.inputs[place] if place is not None and place < len(node.inputs) else ""
+    if place is None or not name or values[name].ndim != 1 or not np.any(values[name]):
+        return
+    for axis, title in ((-1, "column"), (-2, "row"), (0, "sample")):
+        likely = f"the bias is taken by the index of the {title}, not of the channel"
+        added = partial(_added_along, bias=values[name], axis=axis)
+        yield Mistake(likely=likely, node=without_inputs(node, place), values={}, after=added)
+
+
+def _added_along(result: np.ndarray, *, bias: np.ndarray, axis: int) -> np.ndarray:
+    """Return a result plus the beginning of a bias along an axis, in turn if the axis is longer."""
+    if result.ndim < -axis:
+        return result
+    shape = [1] * result.ndim
+    shape[axis] = result.shape[axis]
+    return np.asarray(result + np.resize(bias, result.shape[axis]).reshape(shape), result.dtype)
 
 
 def _misapplied_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -60,9 +60,39 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         _other_ties(node, values),
         _other_labels(node, values),
         _signed_shifts(node, values),
+        _compared_without_sign(node, values),
+        _softmax_in_blocks(node, values),
     )
     for family in families:
         yield from applicable(family)
+
+
+def _compared_without_sign(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a selection among signed integers whose bits are compared as those of unsigned ones."""
+    name = node.inputs[0] if node.inputs else ""
+    if operators.of(node.op).selects and name in values and values[name].dtype.kind == "i":
+        signed = values[name].dtype
+        unsigned = values[name].view(f"u{signed.itemsize}")
+        likely = f"{name!r} is compared as {unsigned.dtype.name}"
+        yield Mistake(likely=likely, node=node, values={name: unsigned}, after=partial(_as_signed, dtype=signed))
+
+
+def _as_signed(result: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
+    return result.view(dtype) if result.dtype.kind == "u" and result.dtype.itemsize == dtype.itemsize else result
+
+
+def _softmax_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield probabilities that are normalized within blocks, each by its own maximum and sum."""
+    data, axis = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("axis", -1)
+    if node.op not in ("Softmax", "LogSoftmax") or data is None or not isinstance(axis, int):
+        return
+    for block in (each for each in KERNEL_BLOCKS if each < data.shape[axis]):
+        parts = np.split(data.astype(np.float64), range(block, data.shape[axis], block), axis)
+        powers = [np.exp(part - part.max(axis, keepdims=True)) for part in parts]
+        result = np.concatenate([power / power.sum(axis, keepdims=True) for power in powers], axis)
+        result = np.log(result) if node.op == "LogSoftmax" else result
+        likely = f"each block of {block} elements is normalized by itself"
+        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result.astype(data.dtype)))
 
 
 def _signed_shifts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -309,14 +339,26 @@ def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mappin
         return
     name, data = node.inputs[0], values[node.inputs[0]]
     scaled = replace(node, op="QuantizeLinear", inputs=(name, *node.outputs[1:3]), outputs=node.outputs[:1])
+
+    def with_range(
+        likely: str, step: float, zero: int, moved: Mapping[str, np.ndarray] = MappingProxyType({})
+    ) -> Mistake:
+        numbers: dict[str, np.ndarray] = {node.outputs[1]: np.array(step, np.float32)}
+        numbers[node.outputs[2]] = np.array(zero, np.uint8)
+        return Mistake(likely=likely, node=scaled, values={**numbers, **moved})
+
     low, high = float(data.min()), float(data.max())
+    largest = max(-low, high)
+    if largest:
+        half = np.iinfo(np.uint8).max // 2 + 1
+        for steps in (half - 1, half - 0.5):
+            yield with_range("its range is symmetric around 0", largest / steps, half)
     if low > 0 or high < 0:
-        scale = {node.outputs[1]: np.asarray(np.float32((high - low) / np.iinfo(np.uint8).max))}
+        step = (high - low) / np.iinfo(np.uint8).max
         for zero_text, shift in ((", which is sent to the lowest code", low), ("", 0.0)):
-            zero = int(np.clip(np.rint((shift - low) / float(scale[node.outputs[1]])), 0, np.iinfo(np.uint8).max))
-            numbers = {name: data - data.dtype.type(shift), node.outputs[2]: np.uint8(zero)}
+            zero = int(np.clip(np.rint((shift - low) / step), 0, np.iinfo(np.uint8).max))
             likely = f"its range begins at the smallest number{zero_text}, not at 0"
-            yield Mistake(likely=likely, node=scaled, values={**scale, **numbers})
+            yield with_range(likely, step, zero, {name: data - data.dtype.type(shift)})
     for axis, extent in enumerate(data.shape):
         ends = {extent // 2, extent // 4, extent - extent // 4, *KERNEL_BLOCKS}
         for end in sorted(end for end in ends if 0 < end < extent):

@@ -45,6 +45,7 @@ def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iter
             yield from _bias_before_scale(node, values, shaped, axes, epsilon)
             yield from _statistics_of_part(node, values, shaped, axes, epsilon)
             yield from _variances_of_blocks(node, values, shaped, axes, epsilon)
+            yield from _statistics_of_other_rows(node, values, shaped, axes, epsilon)
             yield from _statistics_with_next_row(node, values, shaped, axes, epsilon)
             yield from _statistics_of_memory(node, values, shaped, epsilon)
     groups = node.attrs.get("num_groups")
@@ -74,7 +75,8 @@ def other_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mist
         for name, default in numbers.items()
     )
     before, after = (size - 1) // 2, size // 2
-    for more_before, more_after in ((0, 1), (1, 0), (1, 1), (0, -1), (-1, 0), (-1, -1)):
+    shifts = ((-before, before), (after, -after))  # it begins or ends at the channel itself
+    for more_before, more_after in ((0, 1), (1, 0), (1, 1), (0, -1), (-1, 0), (-1, -1), *shifts):
         window = range(-before - more_before, after + more_after + 1)
         total = np.zeros_like(squares)
         for shift in window:
@@ -213,6 +215,23 @@ def _statistics_of_part(
             values={},
             after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
         )
+
+
+def _statistics_of_other_rows(
+    node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
+) -> Iterator[Mistake]:
+    """Yield data that is normalized by the statistics of the row before or after, or of the first row."""
+    rows = shaped.reshape(-1, prod(shaped.shape[axis] for axis in axes))
+    mean, deviation = rows.mean(-1, keepdims=True), np.sqrt(rows.var(-1, keepdims=True) + epsilon)
+    order = np.arange(len(rows))
+    for likely, taken in (
+        ("each row is normalized by the statistics of the row before", order - 1),
+        ("each row is normalized by the statistics of the row after", (order + 1) % len(rows)),
+        ("each row is normalized by the statistics of the first row", 0 * order),
+    ):
+        result = ((rows - mean[taken]) / deviation[taken]).reshape(values[node.inputs[0]].shape)
+        scaled = _scaled_and_biased(node, values, result)
+        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=scaled))
 
 
 def _variances_of_blocks(

@@ -134,6 +134,7 @@ def _other_order(array: np.ndarray) -> Iterator[Reading]:
     yield from _pitches(array)
     yield from _places(array, axes)
     yield from _blocks(array, axes)
+    yield from _small_blocks(array, axes)
     yield from _tiles(array)
 
 
@@ -234,6 +235,14 @@ def _with_ignored_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
             remaining_inputs = tuple("" if at == place else each for at, each in enumerate(node.inputs))
             without = replace(node, inputs=remaining_inputs)
             yield Mistake(likely=f"its input {name!r} is ignored", node=without, values={})
+            if values[name].dtype.kind == "f" and operators.of(node.op).elementwise:
+                late = Mistake(
+                    likely=f"{name!r} is added to the result instead",
+                    node=node,
+                    values={name: np.zeros_like(values[name])},
+                    after=partial(_plus, array=values[name]),
+                )
+                yield late
             if values[name].dtype.kind == "f":
                 likely = f"its input {name!r} is ignored, and added to the result"
                 yield Mistake(likely=likely, node=without, values={}, after=partial(_plus, array=values[name]))
@@ -321,10 +330,11 @@ def _pitches(array: np.ndarray) -> Iterator[Reading]:
 def _places(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
     """Yield positions that are off by one, and the first or last one in place of all."""
     for axis in axes:
-        if array.shape[axis] < _LEAST_EXTENT:
-            continue
-        for step, way in ((1, "before"), (-1, "after")):
+        for step, way in ((1, "before"), (-1, "after")) if array.shape[axis] >= _LEAST_EXTENT else ():
             yield f"{{}} is read one position {way} the right one along axis {axis}", np.roll(array, step, axis)
+        for tile in (each for each in _TILES if each < array.shape[axis]):
+            text = f"{{}} is read {tile} positions before the right one along axis {axis}, a tile late"
+            yield text, np.roll(array, tile, axis)
         for place, end_name in ((0, "first"), (-1, "last")):
             repeated = np.broadcast_to(array.take([place], axis), array.shape)
             yield (
@@ -365,6 +375,19 @@ def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
                 if 1 < parts < extent and (parts == count or count * count != extent):
                     text = f"the elements of {{}} along axis {axis} are interleaved in {parts} blocks"
                     yield text, array.take(np.ascontiguousarray(order).reshape(-1), axis)
+
+
+def _small_blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
+    """Yield many small groups of positions, each read in reverse."""
+    for axis in axes:
+        extent = array.shape[axis]
+        for size in (each for each in _GROUPS if extent % each == 0 and extent // each > _MOST_BLOCKS):
+            places = np.arange(extent).reshape(-1, size)[:, ::-1].reshape(-1)
+            yield f"each {size} elements of {{}} along axis {axis} are read in reverse", array.take(places, axis)
+
+
+_GROUPS = (2, 4, 8)
+"""Elements of the groups that vector instructions move at once."""
 
 
 def _tiles(array: np.ndarray) -> Iterator[Reading]:

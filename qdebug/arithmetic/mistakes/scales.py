@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.model import Node, QuantParams, operators
 
-__all__ = ["codes_passed_on", "scales_along_other_axes"]
+__all__ = ["codes_passed_on", "late_zero_points", "scales_along_other_axes"]
 
 
 def codes_passed_on(node: Node, values: Mapping[str, np.ndarray], target: QuantParams) -> Iterator[Mistake]:
@@ -35,6 +36,30 @@ def codes_passed_on(node: Node, values: Mapping[str, np.ndarray], target: QuantP
 
 
 _SCALE_AND_ZERO_POINT = 2
+
+
+def late_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a dequantizer that subtracts the zero point from the real numbers, after the scale was applied.
+
+    Args:
+        node: The node.
+        values: Its inputs.
+    """
+    names = [name for name in node.inputs if name]
+    if not operators.of(node.op).dequantizes or len(names) != 1 + _SCALE_AND_ZERO_POINT or not np.any(values[names[2]]):
+        return
+    data, zero = values[names[0]], values[names[2]].astype(np.float32)
+    axis = node.attrs.get("axis", 1)
+    if zero.size > 1 and isinstance(axis, int) and zero.ndim == 1:
+        zero = _along(zero, axis % data.ndim, data.ndim)
+    if zero.ndim <= data.ndim and (zero.size == 1 or zero.ndim == data.ndim):
+        unshifted = replace(node, inputs=node.inputs[:2])
+        likely = "the zero point is subtracted after the scale is applied"
+        yield Mistake(likely=likely, node=unshifted, values={}, after=partial(_less, zero=zero))
+
+
+def _less(result: np.ndarray, *, zero: np.ndarray) -> np.ndarray:
+    return np.asarray(result - zero, result.dtype)
 
 
 def scales_along_other_axes(node: Node, result: np.ndarray, scales: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

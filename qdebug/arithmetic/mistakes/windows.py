@@ -133,6 +133,13 @@ def _transposed_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Ma
         ones = {name: np.ones_like(values[name]), weight: mask}
         part, count = (run_node(unbiased, each, opset)[node.outputs[0]] for each in ({**values, weight: single}, ones))
         parts.append((part, count != 0))
+    if bias is not None and np.any(bias):
+        reached = np.sum([is_reached for _, is_reached in parts], axis=0)
+        total = sum(part for part, _ in parts) + bias.reshape(-1, *[1] * (filters.ndim - 2)) * reached
+        likely = "the bias is added with each element of the filter that reaches a place"
+        yield Mistake(
+            likely=likely, node=node, values={}, after=partial(_replaced, result=np.asarray(total, filters.dtype))
+        )
     for ordered, which in ((parts[::-1], "last"), (parts, "first")):
         result = np.zeros_like(parts[0][0])
         for part, is_reached in ordered:  # a smaller tap reaches a place from a later input

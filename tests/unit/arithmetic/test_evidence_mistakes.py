@@ -68,11 +68,13 @@ OF_A_CONV = {
     "output zero point +1": ("constant", "the output's zero point is -2, not -3"),
     "first operand zero point -1": ("constant", "the first operand's zero point is 4, not 5"),
     "first operand zero point +1": ("constant", "the first operand's zero point is 6, not 5"),
+    "exchanged zero points": ("constant_per_channel", "the operands' zero points are exchanged"),
     "no output zero point": ("constant", "the output's zero point is not added"),
     "early zero point": ("constant", "the output's zero point is added before scaling"),
     "one scale 1": ("factor_per_channel", "the first channel's scale is used for all channels"),
     "mean scale 1": ("factor_per_channel", "the largest channel's scale is used for all channels"),
     "moved scale 1": ("factor_per_channel", "the scales are shifted by one channel"),
+    "scale moved back 1": ("factor_per_channel", "each channel has the scale of the next one"),
     "turned scale 1": ("factor_per_channel", "the scales are read in reverse order"),
     "offsets": ("constant", "the zero points have the opposite sign, like offsets that are added to the codes"),
     "zero padding": ("borders", "the padding holds code 0 instead of the zero point"),
@@ -136,7 +138,7 @@ def test_every_mistake_that_a_convolution_may_have_is_tried_once():
         (replace(CONV, operands=(operand(np.int8(CODES // 2), 0.5, 5), W)), {"wrapped 0"}, set()),
         (
             replace(CONV, operands=(operand(CODES, 0.5, 0), W)),
-            {"no zero point 0", "zero point 0 added", "wrapped 0", "zero padding"},
+            {"no zero point 0", "zero point 0 added", "wrapped 0", "zero padding", "exchanged zero points"},
             set(),
         ),
         (
@@ -146,12 +148,12 @@ def test_every_mistake_that_a_convolution_may_have_is_tried_once():
         ),
         (
             replace(CONV, operands=(X, replace(W, scale=np.float32(0.1)))),
-            {n for n in OF_A_CONV if " scale " in n},
+            {n for n in OF_A_CONV if " scale " in n or n == "scale moved back 1"},
             set(),
         ),
         (
             replace(CONV, operands=(X, replace(W, scale=np.full((3, 1, 1, 1), np.float32(0.1))))),
-            {n for n in OF_A_CONV if " scale " in n},
+            {n for n in OF_A_CONV if " scale " in n or n == "scale moved back 1"},
             set(),
         ),
         (replace(CONV, operands=(X, replace(W, scale=W.scale * 40))), set(), {"reciprocal 1"}),
@@ -181,7 +183,7 @@ def test_every_mistake_that_a_convolution_may_have_is_tried_once():
         ),
         (
             replace(CONV, operands=(operand(CODES, 0.5, np.full((1, 2, 1, 1), 5)), W)),
-            {"first operand zero point -1", "first operand zero point +1"},
+            {"first operand zero point -1", "first operand zero point +1", "exchanged zero points"},
             set(),
         ),
         (
@@ -207,7 +209,7 @@ def test_products_and_sums_of_two_have_fewer_mistakes_to_make():
     }
     signs = {"output sign"} | {f"sign {how} {position}" for how in ("read", "moved") for position in (0, 1)}
     product = zero_points | signs | {"sums wrap", "complete sums saturate", "sums saturate hwc", "wrapped codes"}
-    product |= EARLY | {"early zero point"}
+    product |= EARLY | {"early zero point", "exchanged zero points"}
     product |= {f"{when} {what}" for when in ("late", "early") for what in ("row", "feature")}
     assert set(made_of(LINEAR)) == product
     assert made_of(LINEAR)["no zero point 0"].pattern == "constant_per_channel"
