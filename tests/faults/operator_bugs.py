@@ -3,12 +3,13 @@
     python tests/faults/operator_bugs.py [PATTERN ...]      all cases, or those whose title matches a pattern
     python tests/faults/operator_bugs.py --codes            the chip rounds results to codes, and shows these alone
     python tests/faults/operator_bugs.py --fused            the chip shows the result of the next node alone
+    python tests/faults/operator_bugs.py --further          with 131 more cases, of which more are not named
 
 The cases, in `product_bugs.py`, `window_bugs.py`, `function_bugs.py` and `reported_bugs.py`, are of kinds that public
 reports repeat, and were written down before any was tried. Each is recorded twice: the right result comes from ONNX
 Runtime, or from ONNX's reference implementation where that has no kernel. Printed are the cases whose cause is not
-named. It ends with 1 if fewer than 92 % are named, or if fewer nodes are found; with --codes or --fused, where other
-causes may have the same effect, below 80 %.
+named. It ends with 1 if fewer than 92 % are named (85 % with --further), or if fewer nodes are found; with --codes or
+--fused, where other causes may have the same effect, below 80 %.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInf
 
 Values = Mapping[str, np.ndarray]
 GOAL_HIDDEN = 0.8
-GOAL = 0.92
+GOAL, GOAL_FURTHER = 0.92, 0.85
 MICROSOFT = "com.microsoft"
 rng = np.random.default_rng(7)
 
@@ -221,6 +222,9 @@ def main() -> int:
     import reported_bugs  # noqa: F401
     import window_bugs  # noqa: F401
 
+    if "--further" in sys.argv:
+        import further_reported_bugs  # noqa: F401
+
     warnings.filterwarnings("ignore")
     patterns = [text for text in sys.argv[1:] if not text.startswith("--")]
     in_codes, fused = "--codes" in sys.argv, "--fused" in sys.argv
@@ -241,7 +245,8 @@ def main() -> int:
         if not is_named:
             print(f"{tried.title} | {text}", flush=True)
     print(f"cause named {named} of {total}, node found {at_node}")
-    return int(named < (GOAL_HIDDEN if in_codes or fused else GOAL) * total or at_node < GOAL * total)
+    goal = GOAL_HIDDEN if in_codes or fused else GOAL_FURTHER if "--further" in sys.argv else GOAL
+    return int(named < goal * total or at_node < GOAL * total)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,15 @@ import pytest
 pytest.importorskip("onnxruntime", reason="needs the extra onnxruntime")
 
 
-@pytest.mark.parametrize(("options", "total"), [((), "of 261"), (("--codes",), "of 208"), (("--fused",), "of 203")])
+@pytest.mark.parametrize(
+    ("options", "total"),
+    [
+        ((), "of 261"),
+        (("--codes",), "of 208"),
+        (("--fused",), "of 203"),
+        pytest.param(("--further",), "of 392", marks=pytest.mark.slow),
+    ],
+)
 def test_nearly_all_causes_are_named(options, total):
     script = Path(__file__).with_name("operator_bugs.py")
     run = subprocess.run([sys.executable, script, *options], capture_output=True, text=True, check=False)
