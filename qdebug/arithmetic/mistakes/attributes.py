@@ -156,7 +156,14 @@ _CONFUSED_VALUES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
         "approximate": (("none", "tanh"),),
         "auto_pad": (("SAME_UPPER", "SAME_LOWER", "VALID"),),
         "coordinate_transformation_mode": (
-            ("half_pixel", "asymmetric", "align_corners", "output_half_pixel", "half_pixel_symmetric"),
+            (
+                "half_pixel",
+                "pytorch_half_pixel",
+                "asymmetric",
+                "align_corners",
+                "output_half_pixel",
+                "half_pixel_symmetric",
+            ),
         ),
         "direction": (("LEFT", "RIGHT"),),
         "keep_aspect_ratio_policy": (("stretch", "not_larger", "not_smaller"),),

@@ -92,6 +92,10 @@ _NEUTRAL: Mapping[str, float] = MappingProxyType({"add": 0, "mul": 1, "min": np.
 """Numbers that change nothing, by reduction."""
 
 
+def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
+    return result
+
+
 _INDEXING_OPS = ("Gather", "GatherElements", "GatherND")
 
 
@@ -114,6 +118,15 @@ def _wrong_indices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
             absolute = np.where(negative, -indices, indices)
             if np.all(absolute < data.shape[axis]):
                 yield Mistake(likely="the sign of negative indices is dropped", node=node, values={name: absolute})
+    if isinstance(axis, int) and negative.any() and node.op == "GatherElements" and data.ndim == indices.ndim:
+        own_axis = axis % data.ndim
+        positions = list(np.meshgrid(*map(np.arange, indices.shape), indexing="ij", sparse=True))
+        positions[own_axis] = indices
+        strides = np.cumprod((1, *data.shape[:0:-1]))[::-1]
+        offsets = sum(position * stride for position, stride in zip(positions, strides, strict=True))
+        result = np.take(data.reshape(-1), offsets, mode="wrap")
+        likely = "negative indices are not counted from the end: they read the memory before"
+        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
     if isinstance(axis, int) and node.op == "Gather":
         for other_axis in range(data.ndim):
             if other_axis != axis % data.ndim and np.all(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations, permutations
 from types import MappingProxyType
 
 import numpy as np
@@ -107,6 +107,16 @@ def _misplaced_biases(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
         other = bias.copy()
         other[:, part] = 0
         yield Mistake(likely=f"the {title} biases are ignored", node=node, values={name: other})
+    gates = _GATES.get(node.op, ())
+    for source, others in _gate_sets(len(gates)):
+        other = bias.copy()
+        blocks = _gates_of(other, len(gates))
+        blocks[:, :, others] = blocks[:, :, [source]]
+        names = " and ".join(gates[at] for at in others)
+        likely = (
+            f"the {names} {'gate has' if len(others) == 1 else 'gates have'} the biases of the {gates[source]} gate"
+        )
+        yield Mistake(likely=likely, node=node, values={name: other})
     if node.op != "GRU":
         return
     moved = bias.copy()
@@ -116,6 +126,14 @@ def _misplaced_biases(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
     after = replace(node, attrs={**node.attrs, "linear_before_reset": 1})
     likely = "the reset gate multiplies the product with the recurrent weight, without its bias"
     yield Mistake(likely=likely, node=after, values={name: moved})
+
+
+def _gate_sets(count: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield each gate with each set of others."""
+    for source in range(count):
+        others = [at for at in range(count) if at != source]
+        for size in range(1, len(others) + 1):
+            yield from ((source, list(chosen)) for chosen in combinations(others, size))
 
 
 _BIAS = 3

@@ -652,6 +652,28 @@ def gated_product_without_bias(y, values):
             "it assumes the gate order input, forget, cell, output",
         ),
         (
+            node("Resize", "x r s", mode="linear", coordinate_transformation_mode="pytorch_half_pixel"),
+            {"x": real(1, 3, 7, 6), "r": np.zeros(0, np.float32), "s": np.float32([1, 1, 2, 3])},
+            lambda y, v: run_node(
+                node("Resize", "x r s", mode="linear", coordinate_transformation_mode="asymmetric"), v, OPSET
+            )["y"],
+            "it uses coordinate_transformation_mode = asymmetric, not pytorch_half_pixel",
+        ),
+        (
+            node("GatherElements", "x at", axis=1),
+            {"x": real(7, 9), "at": np.array([[0, 2, 5], *([[-1, 3, -4]] * 6)])},
+            lambda y, v: v["x"].reshape(-1)[v["at"] + 9 * np.arange(7)[:, None]],
+            "they read the memory before",
+        ),
+        (
+            node("LSTM", "x w r b", hidden_size=5),
+            {"x": real(6, 2, 4), "w": real(1, 20, 4), "r": real(1, 20, 5), "b": real(1, 40)},
+            lambda y, v: run_node(
+                node("LSTM", "x w r b", hidden_size=5), {**v, "b": of_blocks(v["b"], (1, 1, 1, 3))}, OPSET
+            )["y"],
+            "the input and forget gates have the biases of the output gate",
+        ),
+        (
             node("InstanceNormalization", "x g b"),
             {"x": real(2, 4, 40) * np.float32([1, 400, 2, 900]).reshape(4, 1), "g": real(4) + 2, "b": real(4)},
             lambda y, v: np.where(v["x"].var(2, keepdims=True) > 65504, v["b"].reshape(4, 1), y),
