@@ -170,7 +170,7 @@ def _complete_budget(scene: Scene) -> ErrorBudget:
     """
     budget, ready = _current_budget(scene), scene.trial
     if budget is None or ready is None or ready.activity or ready.problem:
-        raise UsageError(f"Nothing is written: {_state_text(scene)}.", hint="Wait for the budget of all samples.")
+        raise UsageError(f"Nothing was written: {_state_text(scene)}.", hint="Wait for the budget of all samples.")
     return budget
 
 

@@ -98,7 +98,7 @@ GOOD = 'format = "qdebug.arithmetic"\n'
         (GOOD + '[roundings]\n"node:s" = "result=even"', "'node:s' states no format"),
         (GOOD + '[roundings]\nAddition = "result=even"', "roundings of 'Addition' are not known"),
         (GOOD + '[roundings]\n"Add:bfloat15" = "result=even"', "states no format"),
-        (GOOD + '[roundings]\n"Add:bfloat16" = "result=sideways"', "'result=sideways' is no part of a placement"),
+        (GOOD + '[roundings]\n"Add:bfloat16" = "result=sideways"', "'result=sideways' is not part of a placement"),
         (GOOD + '[roundings]\n"Add:bfloat16" = "flush"', "does not state how results are rounded"),
         (GOOD + '[roundings]\n"Add:bfloat16" = 3', "must be a string, but is 3"),
     ],
