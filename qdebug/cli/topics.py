@@ -235,7 +235,7 @@ def _run(arguments: argparse.Namespace) -> int:
     emit(render(Markdown(text, code_theme="ansi_dark", hyperlinks=False), width=width).strip("\n"))
     name = OTHER_NAMES.get(arguments.topic, arguments.topic)
     if f"{name}-details" in TOPICS:
-        emit(f"\n{command('qdebug', 'help', f'{name}-details')} has the rest.")
+        emit(f"\n{command('qdebug', 'help', f'{name}-details')} has more.")
     if name in _verbs():
         emit(f"\n{command('qdebug', 'help', name, 'options')} explains the options of this verb.")
     return 0

@@ -191,7 +191,7 @@ def _state_text(scene: Scene) -> str:
     if scene.result is None:
         count_text = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
         return Provisional(
-            f"the budget is made once the verdict stands, so far {count_text} are compared", Until.RESULTS
+            f"the budget is computed once the verdict is final; {count_text} compared so far", Until.RESULTS
         )
     if ready is None:
         return "the budget is made .."
