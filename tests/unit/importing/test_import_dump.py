@@ -161,7 +161,7 @@ def test_a_description_says_what_the_graph_does_not(tmp_path, model):
     ("change", "said"),
     [
         ({"scale": [1, 2]}, "2 scales need an axis"),
-        ({"scale": "much"}, "scale must be numbers"),
+        ({"scale": "much"}, "scale must be numeric"),
         ({"zero_point": 3}, "without a scale"),
         ({"node": "a", "inputs": "a", "op": "Relu"}, "computed from its own output"),
         ({"node": 3}, "expected a string"),

@@ -146,7 +146,7 @@ def test_where_the_first_replay_broke_no_output_is_said_to_be_left_out(page, sce
 def test_nothing_is_written_that_is_not_the_whole_budget(page, scene, tmp_path, suffix, far):
     changed = {"nothing yet": None, "under way": {"activity": "2 of 3 samples"}, "broken": {"problem": "why"}}[far]
     scene = replace(scene, trial=None if changed is None else replace(scene.trial, **changed))
-    with pytest.raises(UsageError, match="Nothing is written: "):
+    with pytest.raises(UsageError, match="Nothing was written: "):
         prepare_export(str(tmp_path / f"budget.{suffix}"), scene, screenshot=str, view=page)
 
 
