@@ -94,7 +94,7 @@ GOOD = 'format = "qdebug.arithmetic"\n'
         (GOOD + '[variants]\nconvolution = ""', "unknown kind of unit 'convolution'"),
         (GOOD + '[variants]\nconv = "steps=sideways"', "unknown step 'sideways'"),
         (GOOD + '[roundings]\nAdd = "result=even"', "'Add' states no format"),
-        (GOOD + '[roundings]\n"Add:bfloat16" = "result=even;result=zero"', "'result=zero' is no part"),
+        (GOOD + '[roundings]\n"Add:bfloat16" = "result=even;result=zero"', "'result=zero' is not part"),
         (GOOD + '[roundings]\n"node:s" = "result=even"', "'node:s' states no format"),
         (GOOD + '[roundings]\nAddition = "result=even"', "roundings of 'Addition' are not known"),
         (GOOD + '[roundings]\n"Add:bfloat15" = "result=even"', "states no format"),

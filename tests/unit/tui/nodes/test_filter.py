@@ -99,7 +99,7 @@ def test_one_sample_has_its_own_numbers_and_states(table):
         ("rel>x", "a number after rel>, not 'x'"),
         ("rel>20dB", "a number after rel>, not '20dB'"),
         ("rel~3", "is a number"),
-        ("clipped>2", "at most 1 or 100%, such as clipped>1%"),
+        ("clipped>2", "a percentage, such as clipped>1%"),
         ("op>3", "is text"),
         ("op~'('", "not a valid regular expression yet"),
         ("nonsense>3", "no field 'nonsense'"),
