@@ -106,7 +106,9 @@ def assert_close(
             "A recording and an array cannot be compared.", hint="Give two recordings, or load one tensor of each."
         )
     if sides[0] and (scale is not None or axis is not None):
-        raise UsageError("scale= is for arrays; a recording has its own scales.", hint="Leave out scale= and axis=.")
+        raise UsageError(
+            "scale= applies only to arrays; a recording has its own scales.", hint="Leave out scale= and axis=."
+        )
     if scale is None and (axis is not None or np.any(np.asarray(zero_point) != 0)):
         raise UsageError("A zero point or an axis needs a scale.", hint="Give scale= too.")
     if sides[0]:

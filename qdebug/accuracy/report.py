@@ -374,7 +374,7 @@ class _ScoredRun:
             raise UsageError(
                 f"{self.name!r} has the outputs {', '.join(own_names)}, "
                 f"but {reference.name!r} has {', '.join(reference_names)}.",
-                hint="Record runs of one network.",
+                hint="Record runs of the same network.",
             )
         return [dict(zip(reference_names, tensors.values(), strict=True)) for tensors in self.outputs]
 
@@ -457,7 +457,9 @@ def _check_labels(labels: np.ndarray | None, scores: np.ndarray, name: str) -> n
             hint = "The labels look one-hot; save labels.argmax(axis=-1)."
         raise UsageError(f"There are {label_array.size} labels, but {name!r} has {rows} rows of scores.", hint=hint)
     if label_array.dtype.kind not in "iufb":
-        raise UsageError(f"Labels of type {label_array.dtype} are not class numbers.", hint="Give integers from 0.")
+        raise UsageError(
+            f"Labels of type {label_array.dtype} are not class numbers.", hint="Give integers, counted from 0."
+        )
     flat_labels = label_array.ravel()
     is_integer_label = np.isfinite(flat_labels) & (
         flat_labels == np.trunc(np.where(np.isfinite(flat_labels), flat_labels, 0.5))
@@ -501,7 +503,7 @@ def _pair_accuracy(reference: _ScoredRun, backend: _ScoredRun) -> PairAccuracy:
         raise UsageError(
             f"{reference.name!r} has {reference.accuracy.classes} classes, but {backend.name!r} has "
             f"{backend.accuracy.classes}.",
-            hint="Record runs of one network.",
+            hint="Record runs of the same network.",
         )
     losses = []
     for reference_measure, backend_measure in zip(reference.accuracy.measures, backend.accuracy.measures, strict=True):

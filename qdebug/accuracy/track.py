@@ -442,7 +442,7 @@ def _check_schema(database: sqlite3.Connection, path: Path, *, write: bool) -> N
             database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             database.execute(f"PRAGMA user_version = {_VERSION}")
         elif path.stat().st_size:
-            raise UsageError(f"{str(path)!r} is an empty database.", hint="Give a file that --track has written.")
+            raise UsageError(f"{str(path)!r} is an empty database.", hint="Give a file that --track wrote.")
         return
     if application_id != _APPLICATION_ID:
         raise UsageError(
@@ -465,7 +465,9 @@ def history(path: Path, *, within: float | None = None) -> History:
         RecordingError: The file is damaged.
     """
     if not path.exists():
-        raise UsageError(f"There is no history {str(path)!r}.", hint="Create one: qdebug accuracy ... --track runs.db.")
+        raise UsageError(
+            f"There is no history file {str(path)!r}.", hint="Create one: qdebug accuracy ... --track runs.db."
+        )
     with _open_history(path, write=False) as database:
         if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise UsageError(f"The history {str(path)!r} is empty.", hint="Add runs: qdebug accuracy ... --track FILE.")

@@ -82,8 +82,8 @@ class CodeTable(JsonObject):
     def __str__(self) -> str:
         """Return a clause that states the entries."""
         if self.ambiguous:
-            return f"{self.ambiguous} of {self.seen} input codes give different output codes, so it is no table"
-        text = "the same input code always gives the same output code, as in a table"
+            return f"{self.ambiguous} of {self.seen} input codes map to different output codes, so it is not a table"
+        text = "the same input code always maps to the same output code, as in a table"
         listed = ", ".join(
             f"{entry.code} -> {entry.value} (exact {entry.exact})" for entry in self.deviations[:_LISTED]
         )

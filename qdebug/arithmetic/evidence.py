@@ -185,17 +185,17 @@ def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant, 
     ambiguous = np.count_nonzero(code_counts > 1)
     if ambiguous:
         return replace(
-            remaining, detail=f"{remaining.detail}; {ambiguous} of {code_counts.size} {word}s give more than one code"
+            remaining, detail=f"{remaining.detail}; {ambiguous} of {code_counts.size} {word}s map to more than one code"
         )
     if word == "sum":
         sums_text = (
             f"the sums are right, but their conversion to codes is wrong; each of {code_counts.size} sums "
-            "always gives one code"
+            "always maps to one code"
         )
         return replace(remaining, likely=sums_text)
     likely = (
         "another function of the code, such as another table; "
-        f"each of {code_counts.size} input codes always gives one code"
+        f"each of {code_counts.size} input codes always maps to one code"
     )
     return replace(remaining, likely=likely)
 

@@ -524,7 +524,7 @@ def _steps_of_table(result: Result, right: np.ndarray, recorded: np.ndarray) -> 
     order = np.argsort(operands[0], axis=None)
     ranges, own_ranges = (1 + np.count_nonzero(np.diff(array.reshape(-1)[order])) for array in (recorded, right))
     if CAUSE_MIN_DISTINCT_VALUES <= ranges <= TABLE_MAX_ENTRY_SHARE * own_ranges:
-        yield f"it gives {ranges} different numbers, each for a range of its input, as a table that is not interpolated"
+        yield f"it has only {ranges} different results, each for a range of its input, as a table without interpolation"
 
 
 def _approximation(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:

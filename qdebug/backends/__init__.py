@@ -245,7 +245,7 @@ def load_reader(path: str | Path) -> ModelSource:
     entry = READERS.get(path.suffix.lower())
     if entry is None:
         raise UsageError(
-            f"Unknown kind of model file {path.name!r}; known endings: {', '.join(READERS)}.",
+            f"Unknown kind of model file {path.name!r}; known extensions: {', '.join(READERS)}.",
             hint="Give a model file of one of these kinds, or a recording.",
         )
     _require(entry, purpose=f"Reading {path.suffix.lower()} files")
@@ -285,8 +285,8 @@ def write_model(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -
     entry = WRITERS.get(path.suffix.lower())
     if entry is None:
         raise UsageError(
-            f"Models of the kind {path.name!r} cannot be written; known endings: {', '.join(WRITERS)}.",
-            hint="Give the file another ending.",
+            f"Files such as {path.name!r} cannot be written; known extensions: {', '.join(WRITERS)}.",
+            hint="Give the file another extension.",
         )
     _require(entry, purpose=f"Writing {path.suffix.lower()} files")
     importlib.import_module(entry.module).write(graph, constants, path)
@@ -360,7 +360,7 @@ def _editor(model: Path) -> Any:
     entry = EDITORS.get(model.suffix.lower())
     if entry is None:
         raise UsageError(
-            f"Models of the kind {model.name!r} cannot be edited; known endings: {', '.join(EDITORS)}.",
+            f"Models such as {model.name!r} cannot be edited; known extensions: {', '.join(EDITORS)}.",
             hint="Apply the edits with your quantizer instead; --json lists them.",
         )
     _require(entry, purpose=f"Changing {model.suffix.lower()} files")

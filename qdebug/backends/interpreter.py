@@ -124,7 +124,7 @@ class InterpreterRun:
         node_names = {node.name for node in self.graph.nodes}
         for name in self._faults:
             if name not in node_names:
-                raise UsageError(f"The fault is planted in node {name!r}, which the graph does not have.")
+                raise UsageError(f"The fault is planted in node {name!r}, but the graph has no such node.")
 
     def _require_constant(self, name: str, reader: str) -> None:
         if name not in self._constants:

@@ -293,7 +293,7 @@ def check_shapes(infos: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ..
         if info is None:
             raise InputError(
                 f"--shape names {name!r}, which is not an input of the model.",
-                hint=f"Choose of: {', '.join(map(repr, by_name)) or 'none'}.",
+                hint=f"Choose from: {', '.join(map(repr, by_name)) or 'none'}.",
             )
         model_shape = info.shape
         if model_shape is not None and not (

@@ -122,7 +122,7 @@ def list_candidates(
         if over != "versions" and not values:
             raise _missing_error(backend, over)
         hint = "Give two versions: --good V --bad V." if over == "versions" else "Give at least two --values."
-        raise UsageError(f"There is only one of the {over} to try, {row[0].label!r}.", hint=hint)
+        raise UsageError(f"There is only one candidate for --over {over}: {row[0].label!r}.", hint=hint)
     labels = [candidate.label for candidate in row]
     good, bad = good or labels[0], bad or labels[-1]
     for label in (good, bad, *filter(None, [fixed])):
@@ -137,8 +137,8 @@ def list_candidates(
     anchors = [labels.index(label) for label in (good, bad, *filter(None, [fixed]))]
     if anchors != sorted(set(anchors)):
         raise UsageError(
-            f"{good!r}, {bad!r}{f' and {fixed!r}' if fixed else ''} are not in one order.",
-            hint="Give different ends, and with --fixed one beyond --bad.",
+            f"{good!r}, {bad!r}{f' and {fixed!r}' if fixed else ''} are not in order.",
+            hint="Give different ends, and for --fixed a value beyond --bad.",
         )
     return Candidates(over=over, package=package, row=row, anchors=tuple(anchors))
 
@@ -246,7 +246,7 @@ def _instruction_sets(backend: Backend, _over: str) -> Iterator[Candidate]:
     limits: Mapping[str, Sequence[tuple[str, str]]] = getattr(backend, "cpu_limits", {})
     if not limits or shutil.which("env") is None:
         raise UsageError(
-            f"Backend {backend.name!r} has no setting that limits its instruction sets.",
+            f"Backend {backend.name!r} cannot be limited to an instruction set.",
             hint="Record on both machines, and compare the recordings with qdebug diff A.h5 B.h5 -v.",
         )
     for label, variables in limits.items():
@@ -260,7 +260,7 @@ _ROWS = {"passes": _passes, "threads": _threads, "cpu": _instruction_sets}
 def _missing_error(backend: Backend, over: str) -> UsageError:
     return UsageError(
         f"Backend {backend.name!r} has no {over} to choose from.",
-        hint="See which --over each runtime has: qdebug help bisect.",
+        hint="See which --over each runtime supports: qdebug help bisect.",
     )
 
 

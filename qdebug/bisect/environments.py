@@ -112,7 +112,7 @@ def run_command(
                 if on_wait is not None:
                     on_wait()
                 if deadline is not None and time.monotonic() > deadline:
-                    raise UnavailableError(f"it does not end within {timeout:g} s, the limit of --timeout")
+                    raise UnavailableError(f"it did not end within {timeout:g} s, the limit of --timeout")
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, 9)
@@ -143,7 +143,7 @@ def check_disk(text: str, folder: Path) -> None:
         raise QdebugError(
             f"The folder {str(folder)!r} cannot be written: {reason}.",
             hint="Make room, for example with qdebug bisect --remove-environments or qdebug file prune; then repeat "
-            "the command, which uses finished recordings again.",
+            "the command, which reuses finished recordings.",
         )
 
 
@@ -273,7 +273,8 @@ class EnvironmentCache:
             words = [uv, "pip", "install", "--python", python, "--only-binary=:all:"]
         else:
             raise UsageError(
-                "Neither pip nor uv is installed, which install the versions.", hint="Install pip: python -m ensurepip."
+                "The versions cannot be installed, because neither pip nor uv is installed.",
+                hint="Install pip: python -m ensurepip.",
             )
         result = run_command([*words, f"{package}=={version}"], on_wait=self._on_wait)
         if result.status:

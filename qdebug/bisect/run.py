@@ -216,7 +216,7 @@ class _Reporter:
         if fidelity in (Fidelity.NONDETERMINISTIC, Fidelity.DIFFERS):
             yield f"{label}: {detail or fidelity}"
         elif self.metric == "output" and trial.key not in (digest, VARIES):
-            yield f"{label}: another process, which recorded all tensors, gave other outputs"
+            yield f"{label}: another process, which recorded all tensors, returned other outputs"
 
     def _explain(self, path: Path, tensor: str) -> NodeExplanation | None:
         """Return the arithmetic of one node; None if it cannot be examined."""

@@ -175,7 +175,7 @@ class Trials:
         if holder := lock_holder(path):
             raise RecordingError(
                 f"Process {holder} is writing {str(path)!r}.",
-                hint="Wait until it ends, then repeat the command, which uses its recordings.",
+                hint="Wait until it ends, then repeat the command, which reuses its recordings.",
             )
         package = self._candidates.package if candidate.version else ""
         self.note(candidate.label)
@@ -226,7 +226,7 @@ class Trials:
         except OSError as error:
             check_disk(error.strerror or "", self._folder)
             raise RecordingError(
-                f"The folder {str(self._folder)!r} for recordings cannot be made: {error.strerror or error}.",
+                f"The folder {str(self._folder)!r} for recordings cannot be created: {error.strerror or error}.",
                 hint="Run the command in a folder that you may write to.",
             ) from error
 

@@ -38,7 +38,7 @@ _DESCRIPTION = """\
 Measure how often the right class is first (top-1) or among the first five (top-5) in
 each recording, and how much accuracy quantization loses. A recording without integer
 codes counts as float. Each quantized recording is compared with the float recording
-of the same backend, and with the first float recording if it has another backend.
+of the same backend, and with the first float recording if that has another backend.
 
 All recordings must hold the same samples. The loss is judged on paired differences,
 that is, on rows that only one of the two runs classifies correctly. If the 95 %
@@ -121,7 +121,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if options.history is not None:
         return _history(options, options.history)
     if not options.recordings:
-        raise UsageError("No recording was given.", hint="qdebug accuracy fp32.h5 int8.h5 --labels labels.npy.")
+        raise UsageError(
+            "No recording was given.", hint="Give some: qdebug accuracy fp32.h5 int8.h5 --labels labels.npy."
+        )
     if options.everything:
         raise UsageError("--all needs --history.", hint="Leave out --all.")
     from qdebug.accuracy.report import AccuracyOptions, accuracy

@@ -80,22 +80,28 @@ def fill_parser(parser: Parser) -> None:
     parser.add_argument("--over", choices=_OVER, default="versions", help="what varies (default: versions)")
     parser.add_argument("--good", metavar="V", help="with the right result")
     parser.add_argument("--bad", metavar="V", help="with the wrong result")
-    parser.add_argument("--fixed", metavar="V", help="beyond --bad: search where it became right again")
-    parser.add_argument("--versions", "--values", dest="values", metavar="A,B", help="try only these")
-    parser.add_argument("--every", action="store_true", help="try all, not only what halving needs")
+    parser.add_argument(
+        "--fixed", metavar="V", help="a value beyond --bad: also search for where it became right again"
+    )
+    parser.add_argument("--versions", "--values", dest="values", metavar="A,B", help="try these candidates only")
+    parser.add_argument("--every", action="store_true", help="try all candidates, not only those that halving needs")
     parser.add_argument(
         "--metric",
         default="output",
         metavar="M",
         help="output (default), arithmetic (first changed node) or MODULE:FN, as in accuracy",
     )
-    parser.add_argument("--package", default="", metavar="NAME", help="pip's name of the runtime, if it is another")
+    parser.add_argument("--package", default="", metavar="NAME", help="pip's name for the runtime, if it differs")
     parser.add_argument("--samples", type=positive, metavar="N", help="run N samples")
     parser.add_argument("--steps", type=positive, metavar="N", help="run N steps")
     add_shape(parser)
     parser.add_argument("--environments", type=Path, metavar="FOLDER", help="the cache of installed versions")
-    parser.add_argument("--environments-limit", type=size, metavar="SIZE", help="its largest size (default: 5GB)")
-    parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="limit of a recording (default: 1800)")
+    parser.add_argument(
+        "--environments-limit", type=size, metavar="SIZE", help="size limit of this cache (default: 5GB)"
+    )
+    parser.add_argument(
+        "--timeout", type=positive, metavar="SECONDS", help="time limit of a recording in seconds (default: 1800)"
+    )
     parser.add_argument("--remove-environments", action="store_true", help="remove the cache, and do nothing else")
     add_format(parser)
     add_output(parser, what="the result")

@@ -31,7 +31,7 @@ The parts of a node's error are replayed separately as well:
   arithmetic   other differences in how the backend computes
 
 Shares need not add up to 100 %, because errors can cancel or amplify each other; the
-report says which. Nodes below the least share are replayed together."""
+report says which. Nodes below the smallest share are replayed together."""
 
 _EPILOG = """\
 examples:
@@ -75,8 +75,8 @@ def _run(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     if not 0 <= options.least <= 1:
         raise UsageError(
-            f"--least must be a share from 0 to 1, but is {options.least:g}.",
-            hint="Give a share, for example --least 0.01.",
+            f"--least must be a fraction from 0 to 1, but is {options.least:g}.",
+            hint="Give a fraction, for example --least 0.01.",
         )
     options = options.as_recordings()
     with open_pair_session(options) as session, progress("replaying") as note:

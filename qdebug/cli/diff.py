@@ -81,7 +81,7 @@ says which limits were in force."""
 
 _EPILOG = """\
 examples:
-  qdebug diff net.onnx net.int8.onnx             records both with random inputs, compares
+  qdebug diff net.onnx net.int8.onnx             records both with random inputs, then compares
   qdebug diff net.onnx net.int8.onnx --inputs x.npz --samples 8
   qdebug diff net.onnx net.onnx --backend onnxruntime --backend openvino
   qdebug diff ref.h5 int8.h5

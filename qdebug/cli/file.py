@@ -50,7 +50,7 @@ _JOIN = """\
 Join the recordings of the processes, ranks or workers of one run. This writes a small
 JSON file that every command accepts like a recording. The recordings themselves stay
 in the folder of the JSON file, or in folders below it. With --by shards, tensors that
-all ranks should hold alike are compared first, and the exit code is 1 if they differ."""
+should be equal in all ranks are compared first, and the exit code is 1 if they differ."""
 
 _JOIN_EPILOG = """\
 examples:
@@ -68,14 +68,14 @@ is checked against its hash. The recording is marked as incomplete, and qdebug d
 exits with 3 unless --allow-partial is given.
 
 FILE is the output path of the run, or the path of its journal. The recording is
-written to this path, and the two files are removed; with -o OUT.h5 they are kept. A
-complete file npu.h5.part that was only not renamed yet needs no journal."""
+written to this path, and the two files are removed; with -o OUT.h5 they are kept. If
+npu.h5.part is complete and was merely not renamed yet, no journal is needed."""
 
 
 _PRUNE = """\
 Remove recordings from qdebug-runs/ until it is no larger than the limit. A recording
 is removed only if qdebug made and named it, it can be made again from unchanged
-models and inputs, no process has it open, and it was not used for a day. The least
+models and inputs, no process has it open, and it has not been used for a day. The least
 recently used recording goes first. Nothing else is ever removed."""
 
 
@@ -186,7 +186,7 @@ def _add_prune(actions: Verbs) -> None:
         type=size,
         default=0,
         metavar="SIZE",
-        help="size that may stay, such as 5GB (default: 0, remove all)",
+        help="size limit, such as 5GB (default: 0, remove all)",
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be removed, and remove nothing")
     add_common(parser)

@@ -41,7 +41,7 @@ that qdebug cannot run. The result is an ordinary recording for `qdebug info`, `
 
 SOURCE is one of these:
   a folder of .npy, .npz, .safetensors, .pt, .pth or .pb files, named like their tensors;
-      sub-folders or archives that differ only in a number are samples: sample0 ...
+      sub-folders or archives whose names differ only in a number are samples: sample0 ...
       with --graph, raw files (.raw, .bin) as well; the model states types and shapes
   one such file; a .pt file is read without torch, and nothing in it is run
   results or inputs of Polygraphy (.json), or a dump.json of Ascend's msprobe

@@ -16,7 +16,7 @@ __all__ = ["InfoOptions", "fill_parser", "run"]
 
 _DESCRIPTION = """\
 Show what a recording holds: the backend with its options, versions and processor;
-whether the run finished; whether recording changed the result (fidelity); and the
+whether the run finished; whether recording changed the result (fidelity); the
 number of samples, tensors and nodes; the bytes of constants by dtype; and which nodes
 compute in float between dequantize and quantize, or have float weights for quantized
 data. No tensor is read, so this is fast for large files too."""

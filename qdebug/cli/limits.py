@@ -262,7 +262,7 @@ def _allowed_uncompared(entries: Sequence[str]) -> int | tuple[str, ...]:
         return tuple(entries)
     if len(entries) > 1:
         raise UsageError(
-            f"--allow-uncompared takes one number or names, not the number {counts[0]} with other values.",
+            f"--allow-uncompared takes a number or names, not the number {counts[0]} and other values.",
             hint="Give either one number, or name patterns: --allow-uncompared 'head/*'.",
         )
     return int(counts[0])

@@ -40,10 +40,10 @@ Findings:
   a bias shifted, or rounded at another scale than the accumulator
   a BatchNormalization folded wrongly, or an activation dropped
   a zero point outside the code range, or not the one that the backend assumes (--for)
-  types, ranges, scales and operators that a chip does not have (--for)
+  types, ranges, scales and operators that a chip does not support (--for)
 
-Every finding has a witness: an input with different results in the two forms when the
-interpreter replays both. Parts that cannot be decided are counted."""
+Every finding has a witness: an input for which the interpreter gets different results
+from the two forms. Parts that cannot be decided are counted."""
 
 _EPILOG = """\
 examples:
@@ -94,7 +94,7 @@ def fill_parser(parser: Parser) -> None:
     parser.add_argument(
         "--allow-param-changes",
         action="store_true",
-        help="allow changed scales that change rounding by at most one LSB; ranges must stay",
+        help="allow changed scales that change rounding by at most one LSB; ranges must not change",
     )
     parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="one array per model input (default: random)")
     parser.add_argument(
@@ -104,7 +104,7 @@ def fill_parser(parser: Parser) -> None:
         "--fix",
         type=Path,
         metavar="OUT.onnx",
-        help="write a copy of the last model in which the right nodes compute what a rewrite lost",
+        help="write a copy of the last model that restores what a rewrite lost",
     )
     parser.add_argument("--all", action="store_true", dest="everything", help="list every undecided part")
     add_format(parser)

@@ -225,7 +225,7 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
             )
         if not force and output.is_file():  # a device or a pipe is not overwritten
             raise OutputExistsError(
-                f"The file {str(output)!r} exists.", hint="Choose another name, or overwrite it with --force."
+                f"The file {str(output)!r} already exists.", hint="Choose another name, or overwrite it with --force."
             )
 
 

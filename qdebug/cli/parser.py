@@ -245,7 +245,7 @@ def add_format(parser: TakesArguments, *, forms: Sequence[str] = FORMATS) -> Non
         "-f",
         "--format",
         choices=forms,
-        help="format of the result (default: table, or by the ending of -o FILE)",
+        help="format of the result (default: table, or by the extension of -o FILE)",
     )
     parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as -f json")
 
@@ -334,8 +334,8 @@ def suffix_format(chosen_format: str | None, output: Path | None, *, forms: Sequ
     if suffix_form not in forms:
         suffixes_text = ", ".join(suffix for suffix, form in _BY_SUFFIX.items() if form in forms)
         raise UsageError(
-            f"Unknown report format {suffix!r}; known endings are {suffixes_text}, and .txt for the table.",
-            hint=f"Use one of these endings, or give the format: -f {forms[0]}.",
+            f"Unknown report format {suffix!r}; known extensions are {suffixes_text}, and .txt for the table.",
+            hint=f"Use one of these extensions, or give the format: -f {forms[0]}.",
         )
     return suffix_form
 

@@ -35,7 +35,7 @@ each array is samples; with --steps N the next axis is the steps of a stateful
 network.
 
 With --steps, states are fed back: the output at one step is the input at the next.
-Name them by --state OUT=IN; otherwise they are paired by names such as "h_out" and
+Name them with --state OUT=IN; otherwise they are paired by names such as "h_out" and
 "h" with equal shapes. The array of a state is its initial value, without an axis of
 steps; the default is zeros. A state whose array has an axis of steps is read from the
 array instead.
@@ -134,8 +134,8 @@ def add_shape(parser: TakesArguments) -> None:
         action="append",
         default=[],
         metavar="NAME=1x3x48x192",
-        help="fix the free dimensions of input NAME before the model is compiled, since a runtime may choose "
-        "other kernels; random values get this shape (default: a batch of 1, 32 elsewhere); may be given several times",
+        help="fix the free dimensions of input NAME before the model is compiled (a runtime may then choose "
+        "other kernels); random values get this shape (default: batch 1, otherwise 32); may be given several times",
     )
 
 
@@ -196,8 +196,8 @@ def fill_parser(parser: Parser) -> None:
         default=[],
         metavar="[RULE=]HOW",
         help="how much of each tensor to keep: full, stats (only statistics), sketch (statistics, and projections that "
-        "estimate errors), elements:N (statistics, N elements at the same places in every run, and the largest ones) "
-        "or none. RULE is a name pattern, op:OPERATOR or >SIZE; @FILE has rules, one a line; may be given several "
+        "estimate errors), elements:N (statistics, N elements at the same positions in every run, and the largest) "
+        "or none. RULE is a name pattern, op:OPERATOR or >SIZE; @FILE has rules, one per line; may be given several "
         "times; the last matching rule applies",
     )
     parser.add_argument(

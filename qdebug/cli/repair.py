@@ -37,14 +37,14 @@ replaying the backend's recording from the edited node on, in its own arithmetic
   bias         the bias corrects the mean error of each channel
   range        the result gets the code range with the smallest squared error
   equalize     channels of two successive weights are scaled to the same range
-  wide-sum     the sums are exact, where narrow sums of the backend overflow
-  rounding     codes are rounded to nearest, where the backend rounds differently
+  wide-sum     the sums are exact, if narrow sums of the backend overflow
+  rounding     codes are rounded to nearest, if the backend rounds differently
   split        a branch gets its own scale, and the joined result gets 16 bits
   per-channel  the weights get a scale for each output channel
   16-bit       the result is rounded to 16 bits
   float        the node is computed in float
 
-Half of the samples are held out, and the answer is measured on them as well. Edits
+Half of the samples are held out, and the edits are measured on them as well. Edits
 that the goal does not need are removed or replaced by cheaper edits. Ctrl-C ends the
 search and shows the best result so far."""
 
@@ -101,11 +101,15 @@ def fill_parser(parser: Parser) -> None:
         metavar="X",
         help="the goal: at least X dB (default: 20); for other metrics at most X below the reference",
     )
-    parser.add_argument("--labels", type=Path, metavar="FILE", help=".npy, or .npz with one array: a label a sample")
-    parser.add_argument("--max-edits", type=positive, metavar="N", help="most edits (default: any number)")
-    parser.add_argument("--minutes", type=_minutes, default=10.0, metavar="M", help="most time (default: 10)")
     parser.add_argument(
-        "--resume", type=Path, metavar="FILE.json", help="begin with the edits of an earlier result of -o FILE.json"
+        "--labels", type=Path, metavar="FILE", help=".npy, or .npz with one array: one label per sample"
+    )
+    parser.add_argument("--max-edits", type=positive, metavar="N", help="maximum number of edits (default: no limit)")
+    parser.add_argument(
+        "--minutes", type=_minutes, default=10.0, metavar="M", help="time limit in minutes (default: 10)"
+    )
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE.json", help="start from the edits of an earlier result of -o FILE.json"
     )
     parser.add_argument("--kinds", metavar="KIND,...", help="allowed kinds of edits (default: all)")
     parser.add_argument(

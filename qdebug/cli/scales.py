@@ -74,12 +74,13 @@ Recorded scales are also checked against the graph and the weights. The report f
 degenerate and unsuitable scales, zero points outside the code range, scales that
 change although values are only moved, bias scales that differ from input x weight
 scale or are too coarse, sums that can overflow int32, sums of two products that the
-run's processor may saturate, and branches of different range with one scale. Float weights of REF
-have their own rows, with a scale per tensor, per channel or per block of N.
+run's processor may saturate, and branches of different range with one scale. Float
+weights of REF have their own rows, with a scale per tensor, per channel or per block
+of N.
 
 Choices depend only on the values of the tensor. Use qdebug scales try to see whether
-the network improves. --json has the scales as settings of ONNX Runtime, AIMET and
-ai-edge-quantizer, too."""
+the network improves. --json also has the scales as settings for ONNX Runtime, AIMET
+and ai-edge-quantizer."""
 
 _CHOOSE_EPILOG = """\
 examples:
@@ -189,7 +190,9 @@ def _add_profile(actions: Verbs) -> None:
     )
     parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="with --backend: one array per model input")
     parser.add_argument("--samples", type=positive, metavar="N", help="with --backend: samples along the leading axis")
-    parser.add_argument("--bins", type=positive, default=2000, metavar="N", help="most bins per tensor (default: 2000)")
+    parser.add_argument(
+        "--bins", type=positive, default=2000, metavar="N", help="maximum number of bins per tensor (default: 2000)"
+    )
     parser.add_argument("--per-channel", action="store_true", help="also count each channel")
     add_format(parser)
     parser.add_argument(
@@ -217,7 +220,7 @@ def _add_choose(actions: Verbs) -> None:
         action="append",
         metavar="[NODE=]SCHEME",
         help="how a range becomes a scale: asymmetric, symmetric, symmetric_uint8 or power_of_two (default: that of "
-        "the rule); for the nodes of a name, or with op: of an operator, if NODE= is given; may be given several times",
+        "the rule); with NODE= only for nodes of this name, or with op: of this operator; may be given several times",
     )
     parser.add_argument(
         "--rule",

@@ -35,7 +35,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "understand": {
             "explain": "why a node is off by one: a bug or rounding?",
-            "accuracy": "is the quantized network as accurate; what got worse",
+            "accuracy": "whether the quantized network is as accurate; what got worse",
             "bisect": "which version or option of a runtime changed a node",
         },
         "mend": {
@@ -70,9 +70,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "terminal-details": "what each screen shows",
             "huge-details": "sketches, ranks of a distributed run",
             "explain-details": "how arithmetics are searched; 16-bit floats; probes",
-            "accuracy-details": "references, ties, other outputs, an example",
-            "bisect-details": "how candidates are compared and installed",
-            "repair-details": "how shares, edits and proofs are made",
+            "accuracy-details": "references, ties, other networks, an example",
+            "bisect-details": "how results are compared, and versions installed",
+            "repair-details": "how shares are measured, edits found, results proved",
             "scales-details": "every calibrator, scheme and finding",
             "rewrites-details": "every finding; the rules of a chip",
             "tests-details": "the HTML page; Model Explorer and Netron",
@@ -125,7 +125,7 @@ examples:
   qdebug help thresholds SQNR     an entry of the reference
   qdebug help verdict-details columns   a section of a page
   qdebug help diff options        every option of a verb
-  qdebug help saturation          the sections that have this word
+  qdebug help saturation          the sections that contain this word
   qdebug help agent --skill > SKILL.md"""
 _MAX_SECTIONS = 12
 _MIN_WIDTH, _MAX_WIDTH = 40, 100
@@ -187,7 +187,7 @@ def fill_parser(parser: Parser) -> None:
     )
     parser.add_argument("entry", nargs="?", metavar="NAME", help="an entry of a reference, or a section of a page")
     parser.add_argument(
-        "--skill", action="store_true", help="with agent: print a SKILL.md for coding agents (install it as they say)"
+        "--skill", action="store_true", help="with agent: print a SKILL.md to install in a coding agent"
     )
     add_common(parser)
     parser.set_defaults(run=_run)
@@ -215,7 +215,7 @@ def _topics_text() -> str:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.skill:
         if arguments.topic not in (None, "agent"):
-            raise UsageError("--skill belongs to the topic agent.", hint="Run: qdebug help agent --skill")
+            raise UsageError("--skill works only with the topic agent.", hint="Run: qdebug help agent --skill")
         emit(skill_text().rstrip("\n"))
         return 0
     if not arguments.topic:
@@ -235,7 +235,7 @@ def _run(arguments: argparse.Namespace) -> int:
     emit(render(Markdown(text, code_theme="ansi_dark", hyperlinks=False), width=width).strip("\n"))
     name = OTHER_NAMES.get(arguments.topic, arguments.topic)
     if f"{name}-details" in TOPICS:
-        emit(f"\n{command('qdebug', 'help', f'{name}-details')} has the rest.")
+        emit(f"\n{command('qdebug', 'help', f'{name}-details')} has more.")
     if name in _verbs():
         emit(f"\n{command('qdebug', 'help', name, 'options')} explains the options of this verb.")
     return 0

@@ -38,7 +38,7 @@ def read_header(
             (2, 0): np.lib.format.read_array_header_2_0,
         }.get(version)
         if read_array_header is None:
-            raise ValueError(f"version {version} of numpy's format is for structured arrays")
+            raise ValueError(f"version {version} of the npy format is for structured arrays only")
         shape, is_fortran, dtype = read_array_header(file)
     except UNREADABLE as error:
         raise damaged(path, member, str(error).splitlines()[0].rstrip(".") if str(error) else "no header") from None

@@ -246,7 +246,7 @@ def _check_paths_differ(source: Path, graph: str | Path | None, out: Path) -> No
     for path in (source, *(() if graph is None else (Path(graph),))):
         if out.exists() and path.exists() and out.samefile(path):
             raise UsageError(
-                f"The recording would overwrite {str(path)!r}, which it is made from.", hint="Name another file."
+                f"The recording would overwrite {str(path)!r}, from which it is made.", hint="Name another file."
             )
 
 

@@ -58,8 +58,8 @@ def make_renamer(rules: Sequence[str]) -> Rename:
             compiled_rules[-1][0].sub(text, "")
         except (re.error, IndexError) as error:
             raise UsageError(
-                f"The rename {rule!r} cannot be understood: {error}.",
-                hint=r"For example --rename '^output/=' or --rename 'layer_(\d+)=\1'.",
+                f"The rename {rule!r} cannot be parsed: {error}.",
+                hint=r"Write it like this: --rename '^output/=' or --rename 'layer_(\d+)=\1'.",
             ) from None
 
     def rename(name: str) -> str:
@@ -68,7 +68,7 @@ def make_renamer(rules: Sequence[str]) -> Rename:
                 name = expression.sub(text, name)
             except (re.error, IndexError) as error:  # the replacement names a group that does not exist
                 raise UsageError(
-                    f"The rename to {text!r} cannot be understood: {error}.", hint=r"Groups are \1, \2 ..."
+                    f"The rename to {text!r} cannot be parsed: {error}.", hint=r"Groups are \1, \2 ..."
                 ) from None
         return name
 

@@ -192,7 +192,7 @@ class LimitsText:
                 raise self._entry_error(position, name, f"must be at least 0, but is {value!r}", f"Write {name} = 1.")
             if name in SHARES and value > 1:
                 raise self._entry_error(
-                    position, name, f"must be a share from 0 to 1, but is {value!r}", "Write 0.01 for 1 %."
+                    position, name, f"must be a fraction from 0 to 1, but is {value!r}", "Write 0.01 for 1 %."
                 )
             bounds[name] = float(value)
         return bounds
@@ -319,7 +319,7 @@ def acknowledge(
         raise LimitsError(f"Accepting {node!r} needs a reason.", hint="Give a reason for later readers.")
     if expires is not None and expires < day:
         raise LimitsError(
-            f"{node!r} cannot be accepted until {expires}, because that day is past.", hint="Give a later date."
+            f"{node!r} cannot be accepted until {expires}, because that day has passed.", hint="Give a later date."
         )
     text = read_text(path) if path.exists() else _NEW_FILE_HEADER
     _, limits_file = tables_of(path, text)

@@ -39,7 +39,9 @@ def suggest_limits(results: Mapping[str, RunComparison]) -> str:
         for node in result.nodes:
             nodes_by_tensor.setdefault(node.tensor, []).append(node)
     if not nodes_by_tensor:
-        raise LimitsError("No tensor was compared, so no limits can be suggested.", hint="Compare runs of one network.")
+        raise LimitsError(
+            "No tensor was compared, so no limits can be suggested.", hint="Compare runs of the same network."
+        )
     blocks: list[str] = []
     identical_count, unusable_tensors = 0, []
     for tensor, nodes in nodes_by_tensor.items():

@@ -166,7 +166,7 @@ def find_rules(text: str) -> ChipRules:
     if path.suffix != ".toml" and not path.is_file():
         raise UsageError(
             f"The requirements of {text!r} are not known.",
-            hint=f"Choose of: {', '.join(packaged)}; or write a file of rules: qdebug help rewrites.",
+            hint=f"Choose from: {', '.join(packaged)}; or write a rules file: qdebug help rewrites.",
         )
     try:
         content = read_regular(path, _MOST_BYTES).decode("utf-8")
@@ -251,7 +251,7 @@ class _RulesText:
     def _check_dtype(self, name: str, part: str, key: str) -> None:
         if name not in LOGICAL_DTYPES or not is_integer(name):
             integers = [dtype for dtype in LOGICAL_DTYPES if is_integer(dtype)]
-            raise self._error(part, key, f"names an unknown type {name!r}", f"Choose of: {', '.join(integers)}.")
+            raise self._error(part, key, f"names an unknown type {name!r}", f"Choose from: {', '.join(integers)}.")
 
     def _zero_points(self, table: Mapping[str, Any], part: str) -> Mapping[str, int]:
         value = table.get("zero_point", {})

@@ -86,7 +86,7 @@ def _new_part(finding: LintFinding) -> NewPart:
     right, actual = _sides(finding)
     if not right.model.raw:
         raise UsageError(
-            f"{right.model.title!r} is no ONNX model, so its nodes cannot be put back.",
+            f"{right.model.title!r} is not an ONNX model, so its nodes cannot be restored.",
             hint="Give both forms as ONNX files: qdebug lint before.onnx after.onnx --fix fixed.onnx.",
         )
     graph = right.model.graph
@@ -105,7 +105,7 @@ def _new_part(finding: LintFinding) -> NewPart:
 
 def _sides(finding: LintFinding) -> tuple[LintPart, LintPart]:
     if finding.right is None or finding.actual is None:
-        raise KernelError("Nothing to put back is known.")
+        raise KernelError("It is not known which nodes to restore.")
     return finding.right, finding.actual
 
 
@@ -126,7 +126,7 @@ def _prove(finding: LintFinding, copy: Path) -> LintFix:
     replayed = right.replay(witness.values), fixed.replay(witness.values)
     same = np.array_equal(replayed[0], replayed[1].reshape(replayed[0].shape), equal_nan=True)
     if difference is None or difference.max(initial=0) > 0 or not same:
-        raise KernelError("The difference is still there in the changed model.")
+        raise KernelError("The difference remains in the changed model.")
     before, after = {node.name for node in actual.nodes}, {node.name for node in model.graph.nodes}
     return LintFix(
         kind=finding.kind,

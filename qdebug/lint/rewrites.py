@@ -490,7 +490,7 @@ def _parts(pairs: _Pairs, partners: Mapping[str, str], tensor: str, partner: str
             return after, LintPart(model=pairs.before, nodes=part_before[0], output=partner, leaves=leaves_before)
         passable_leaves = leaves & stops  # some leaf's partner does not lead to the other tensor: search beyond it
         if not passable_leaves:
-            raise KernelError("What it depends on has no partner in the other form.")
+            raise KernelError("The tensors that it depends on have no partner in the other form.")
         stops -= passable_leaves
 
 

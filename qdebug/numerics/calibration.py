@@ -353,7 +353,7 @@ def _reason_text(window: EntropyChoice) -> str:
 def _refuse_coarse(histogram: RangeHistogram, name: str) -> None:
     if histogram.coarse:
         raise UsageError(
-            f"{name} needs the distribution of the values, which statistics do not have.",
+            f"{name} needs the distribution of the values, which statistics do not provide.",
             hint="Record the values with --keep full, or count them: qdebug scales profile MODEL --backend NAME.",
         )
 

@@ -220,7 +220,7 @@ def ulp_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         UsageError: The dtypes differ or are not such floats.
     """
     if first.dtype != second.dtype or first.dtype not in _TYPES:
-        raise UsageError(f"ULP distance is between floats of one type, found {first.dtype} and {second.dtype}.")
+        raise UsageError(f"ULP distance needs two floats of the same type, found {first.dtype} and {second.dtype}.")
     first_order, second_order = _ordered(first), _ordered(second)
     distance = np.maximum(first_order, second_order)
     # The largest distance needs one bit more than the signed type has; the unsigned type has it.

@@ -200,7 +200,7 @@ def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
         facts.append(("gain", f"{numbers.number(result.relative_gain)} ({metric('relative_gain').definition})"))
     if result.reproduced is not None:
         arithmetic_text = (
-            "no known arithmetic gives these codes" if result.explained is None else safe_text(result.explained)
+            "no known arithmetic reproduces these codes" if result.explained is None else safe_text(result.explained)
         )
         facts.append(
             ("arithmetic", f"reproduced bit for bit by: {arithmetic_text}" if result.reproduced else arithmetic_text)

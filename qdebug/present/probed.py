@@ -92,7 +92,7 @@ def notes(result: ProbeResult) -> list[str]:
     classes = [entry for entry in result.entries if entry.status == "explained" and len(entry.variants) > 1]
     if classes:
         lines.append(
-            "A class larger than 1 holds variants that give the same codes in all probes; "
+            "A class larger than 1 contains variants that return the same codes in all probes; "
             "the simplest variant is shown, and --json lists all."
         )
     return lines

@@ -49,7 +49,7 @@ def safe_text(value: object, *, limit: int = _LIMIT) -> str:
         ValueError: The limit is below 1.
     """
     if limit < 1:
-        raise ValueError(f"a text of at most {limit} characters cannot be shown")
+        raise ValueError(f"text cannot be shortened to {limit} characters")
     text = str(value)
     if len(text) > 2 * limit + 2:  # never escape what is not shown
         text = text[: limit + 1] + text[-limit - 1 :]
@@ -72,7 +72,7 @@ def shorten(text: str, limit: int) -> str:
         ValueError: The limit is below 1.
     """
     if limit < 1:
-        raise ValueError(f"a text cannot be shortened to {limit} characters")
+        raise ValueError(f"text cannot be shortened to {limit} characters")
     if len(text) <= limit:
         return text
     remaining = limit - len(ELLIPSIS)

@@ -28,7 +28,7 @@ def path_beside_test(item: pytest.Item, path: Any, argument: str) -> Path | None
     if path is not None and not isinstance(path, str | Path):
         raise UsageError(
             f"The marker qdebug has {argument}={path!r}, which is not a path.",
-            hint=f"Write {argument}='FILE', as text.",
+            hint=f"Write {argument}='FILE', as a string.",
         )
     return None if path is None else item.path.parent / path
 

@@ -106,7 +106,7 @@ def _write_golden(side: str | Path | Recording, path: Path) -> None:
     except OSError as error:
         raise RecordingError(
             f"The folder {str(path.parent)!r} of golden recordings cannot be created: {error.strerror}.",
-            hint="Move the file that is in its place, or make the test's folder writable.",
+            hint="Move the file of that name, or make the test's folder writable.",
         ) from None
     with opened_recording(side) as recording:
         save_recording(recording, path, force=True)

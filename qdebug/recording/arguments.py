@@ -234,7 +234,7 @@ def _scale_array(values: npt.ArrayLike) -> np.ndarray:
     name = array.dtype.name
     is_real = array.dtype.kind in "biuf" or (name in LOGICAL_DTYPES and is_float(name))
     if array.size == 0 or not is_real:
-        raise ValueError(f"scale must be numbers, found {array.dtype} of shape {array.shape}")
+        raise ValueError(f"scale must be numeric, found {array.dtype} of shape {array.shape}")
     return array
 
 

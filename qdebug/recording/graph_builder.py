@@ -113,7 +113,7 @@ def check_texts(tensor: str, title: str, values: Iterable[Any]) -> None:
     for value in values:
         if value is not None and not isinstance(value, str):
             raise RecordingError(
-                f"Tensor {tensor!r} was put with {title} {in_short(value)}; expected text.",
+                f"Tensor {tensor!r} was put with {title} {in_short(value)}; expected a string.",
                 hint="Use the names of the framework.",
             )
 
@@ -164,8 +164,8 @@ def _attribute_value(value: Any, title: str) -> AttrValue:
     if isinstance(value, int | float | str | bool | np.ndarray):
         return value
     raise RecordingError(
-        f"Attribute {title} is a {type(value).__name__}; expected a number, a text, a list or an array.",
-        hint="Leave it out, or put it as text.",
+        f"Attribute {title} is a {type(value).__name__}; expected a number, a string, a list or an array.",
+        hint="Leave it out, or put it as a string.",
     )
 
 

@@ -121,7 +121,7 @@ class ProfileRecorder(Recorder):
         self._target = None if path is None else Path(path)
         if self._target is not None and self._target.exists() and not force:
             raise OutputExistsError(
-                f"The file {str(path)!r} exists already.", hint="Pass force=True to replace it, or name another file."
+                f"The file {str(path)!r} already exists.", hint="Pass force=True to replace it, or name another file."
             )
         self._counting = _CountingSink(bins, per_channel=per_channel)
         super().__init__(None, backend=backend, sink=self._counting, **facts)

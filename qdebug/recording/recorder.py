@@ -392,7 +392,9 @@ class Recorder:
         self._check_open()
         for name in names:
             if not isinstance(name, str) or not name:
-                raise UsageError(f"outputs() got the name {name!r}; expected text.", hint="Write outputs('a', 'b').")
+                raise UsageError(
+                    f"outputs() got the name {name!r}; expected a string.", hint="Write outputs('a', 'b')."
+                )
         with self._locked():
             self._builder.add_outputs(names)
             self._note({"outputs": list(names)})
@@ -413,8 +415,8 @@ class Recorder:
         self._check_open()
         if not outputs or not isinstance(outputs, Mapping):
             raise UsageError(
-                "check() got no dict of outputs.",
-                hint="Pass the outputs of a run without recorder as a dict: name to array.",
+                "check() needs a dict of outputs.",
+                hint="Pass the outputs of a run without the recorder, as a dict of arrays by name.",
             )
         with self._locked():
             for name, value in outputs.items():

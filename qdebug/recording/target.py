@@ -541,7 +541,7 @@ def check_target(path: Path, *, force: bool) -> None:
 
 def exists_error(path: Path, hint: str) -> QdebugError:
     """Return the error for a file that must not be overwritten."""
-    return OutputExistsError(f"{str(path)!r} exists.", hint=hint)
+    return OutputExistsError(f"{str(path)!r} already exists.", hint=hint)
 
 
 def cannot_write_error(path: Path, exc: Exception) -> RecordingError:

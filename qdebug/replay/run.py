@@ -243,5 +243,5 @@ def _value(name: str, sources: Sequence[Mapping[str, np.ndarray]], node: Node | 
 def _apply_fault(node: Node, outputs: Mapping[str, np.ndarray], fault: Fault) -> dict[str, np.ndarray]:
     changed = fault(tuple(outputs.values()))
     if len(changed) != len(outputs):
-        raise KernelError(f"The fault planted in node {node.name!r} gives {len(changed)} arrays, not {len(outputs)}.")
+        raise KernelError(f"The fault planted in node {node.name!r} returns {len(changed)} arrays, not {len(outputs)}.")
     return dict(zip(outputs, changed, strict=True))

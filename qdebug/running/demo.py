@@ -100,7 +100,7 @@ def run_demo(directory: Path, *, force: bool = False, on_progress: OnProgress | 
     for path in (reference, backend):
         if path.exists() and not force:
             raise OutputExistsError(
-                f"The file {str(path)!r} exists already.", hint="Add --force to overwrite it, or name another folder."
+                f"The file {str(path)!r} already exists.", hint="Add --force to overwrite it, or name another folder."
             )
     directory.mkdir(parents=True, exist_ok=True)
     digits = _Digits()

@@ -125,7 +125,7 @@ def choose_backend(model: Path, *, reference: bool) -> ModelRun:
     if not candidates:
         raise UsageError(
             f"No installed backend runs the model file {model.name!r}.",
-            hint="List the backends and what installs them: qdebug record --list-backends.",
+            hint="List the backends and how to install them: qdebug record --list-backends.",
         )
     _, name, backend = min(candidates, key=lambda candidate: candidate[0])
     return ModelRun(model=model, backend=name, options={"opt": "none"} if reference and keeps_nodes(backend) else {})
@@ -284,7 +284,7 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordingError(
-            f"The folder {str(folder)!r} for recordings cannot be made: {error.strerror or error}.",
+            f"The folder {str(folder)!r} for recordings cannot be created: {error.strerror or error}.",
             hint="Run the command in a folder that you may write to.",
         ) from error
 

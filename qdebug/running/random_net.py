@@ -40,7 +40,7 @@ def random_recording(
         UsageError: There is no node with the name `wrong`, or a number is below 1.
     """
     if min(layers, width, samples) < 1:
-        raise UsageError(f"{layers} layers of {width} values for {samples} samples do not give a recording.")
+        raise UsageError(f"{layers} layers of {width} values for {samples} samples do not make a recording.")
     net = _Net(rng, layers=layers, width=width, samples=samples, quantized=quantized)
     if wrong is not None and wrong not in net.names:
         raise UsageError(

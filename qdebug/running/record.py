@@ -266,7 +266,7 @@ def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], ou
                 )
         if not force:
             raise OutputExistsError(
-                f"The file {str(out)!r} exists already{_partial_run_text(out)}.",
+                f"The file {str(out)!r} already exists{_partial_run_text(out)}.",
                 hint="Add --force to overwrite it, or name another file.",
             )
 

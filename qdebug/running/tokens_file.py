@@ -39,7 +39,7 @@ def load_tokens(files: Mapping[str, str | Path] | str | Path | None) -> tuple[To
     by_side = dict(files) if isinstance(files, Mapping) else dict.fromkeys(_SIDES, files)
     unknown = sorted(by_side.keys() - set(_SIDES))
     if unknown:
-        raise UsageError(f"There is no side {unknown[0]!r}.", hint="Give --tokens reference=A.npz or backend=B.npz.")
+        raise UsageError(f"Unknown side {unknown[0]!r}.", hint="Give --tokens reference=A.npz or backend=B.npz.")
     reference, backend = (_read(by_side[side]) if side in by_side else None for side in _SIDES)
     return reference, backend
 
@@ -51,9 +51,9 @@ def _read(path: str | Path) -> TokenIndex:
         if match is None:
             raise UsageError(
                 f"The array {name[:60]!r} of {str(path)!r} is not the index of a step.",
-                hint="Name its arrays step0, step1 ..., or step0:PATTERN for a cache.",
+                hint="Name the arrays step0, step1 ..., or step0:PATTERN for a cache.",
             )
         index[match[3] or "", (int(match[1] or 0), int(match[2]))] = array
     if not any(pattern == "" for pattern, _ in index):
-        raise UsageError(f"{str(path)!r} has no index of a step.", hint="Add an array step0, [rows, 2].")
+        raise UsageError(f"{str(path)!r} has no index for any step.", hint="Add an array step0 of shape [rows, 2].")
     return index

@@ -328,7 +328,7 @@ def _schemes_of(
         if not matches:
             raise UsageError(
                 f"No node with a scale to choose matches {pattern!r}.",
-                hint="Give the name of a node, or op: and an operator, as in --scheme 'op:Sigmoid=asymmetric'.",
+                hint="Give the name of a node, or op: followed by an operator, as in --scheme 'op:Sigmoid=asymmetric'.",
             )
         schemes |= dict.fromkeys(map(id, matches), replace(scheme, kind=kind))
     return schemes

@@ -122,7 +122,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         )
     code = app.run(mouse=options.mouse)
     if isinstance(app.failure, OSError) and not isinstance(app.failure, QdebugError):
-        raise RecordingError(f"A recording cannot be read any further: {app.failure}.") from app.failure
+        raise RecordingError(f"A recording can no longer be read: {app.failure}.") from app.failure
     if app.failure is not None:
         raise app.failure
     if code is None and not app.return_code:  # ended from outside, by a signal; no crash

@@ -52,10 +52,10 @@ def require_terminal() -> None:
     hint = "For a report without a terminal: qdebug diff REF BACKEND."
     for name, stream in (("input", sys.stdin), ("output", sys.stdout), ("error", sys.stderr)):
         if stream is None or not stream.isatty():
-            raise UsageError(f"The terminal interface needs a terminal; standard {name} is none.", hint=hint)
+            raise UsageError(f"The terminal interface needs a terminal; standard {name} is not a terminal.", hint=hint)
     if os.environ.get("TERM", "") in {"", "dumb", "unknown"}:  # noqa: TID251  what the terminal is
         raise UsageError(
-            "The terminal interface needs a terminal that can move its cursor; TERM says it cannot.", hint=hint
+            "The terminal interface needs a terminal that can move its cursor; TERM rules this out.", hint=hint
         )
 
 

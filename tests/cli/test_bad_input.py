@@ -61,7 +61,7 @@ def test_a_missing_file_is_named(run, words):
         (["diff", "REF", "WITHIN", "--atol", "much"], ["'much' is not a number"]),
         (
             ["diff", "REF", "WITHIN", "--allow-uncompared", "2", "--allow-uncompared", "a*"],
-            ["not the number 2 with other values"],
+            ["not the number 2 and other values"],
         ),
         (["diff", "REF", "WITHIN", "-o", "no/such/folder.json"], ["does not exist", "mkdir"]),
         (["diff", "REF", "WITHIN", "-o", "."], ["is a directory"]),

@@ -80,7 +80,7 @@ def test_the_json_has_every_name(run, demo):
         (["dump.npz", "--graph", "dump.npz", "-o", "a.h5"], "Unknown kind of model file"),
         (["dump.npz", "--source-format", "litert-debugger", "-o", "a.h5"], "without shapes and types"),
         (["dump.npz", "--source-format", "qnn", "-o", "a.h5"], "invalid choice: 'qnn'"),
-        (["dump.npz", "--source-format", "description", "-o", "a.h5"], "cannot be understood"),
+        (["dump.npz", "--source-format", "description", "-o", "a.h5"], "cannot be parsed"),
     ],
 )
 def test_bad_input_is_one_sentence_with_a_hint(run, demo, words, said):

@@ -104,7 +104,7 @@ def test_suggested_limits_are_kept_by_the_runs_they_came_from(recordings, run, t
         ("max_kl = 0.0001", 1, "nats, the limit is at most 0.0001 nats"),
         ("min_top1_agreement = 1", 3, "limit min_top1_agreement of the output 'flat' was not judged"),
         ("max_logprob_rms = -1", 2, "must be at least 0"),
-        ("min_top1_agreement = 1.5", 2, "must be a share from 0 to 1"),
+        ("min_top1_agreement = 1.5", 2, "must be a fraction from 0 to 1"),
     ],
 )
 def test_limits_of_logits(run, tmp_path, rule, code, text):

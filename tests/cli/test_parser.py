@@ -72,7 +72,7 @@ def test_a_form_is_chosen_or_follows_the_ending_of_the_file():
     assert suffix_format(None, Path("a.JSON")) == "json"
     assert suffix_format(None, Path("a.md")) == "markdown"
     assert suffix_format(None, Path("a")) == suffix_format(None, Path("a.txt")) == "table"
-    with pytest.raises(UsageError, match=r"Unknown report format '\.csv'; known endings are \.json"):
+    with pytest.raises(UsageError, match=r"Unknown report format '\.csv'; known extensions are \.json"):
         suffix_format(None, Path("a.csv"))
 
 

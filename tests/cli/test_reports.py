@@ -68,7 +68,9 @@ def test_what_has_no_such_form_says_so(recordings, run, tmp_path):
     assert run("info", recordings.reference, "-f", "html").code == 2
     done = run("info", recordings.reference, "-o", tmp_path / "info.html")
     assert done.code == 2
-    assert "Unknown report format '.html'; known endings are .json, .md, .markdown, and .txt for the table." in done.err
+    assert (
+        "Unknown report format '.html'; known extensions are .json, .md, .markdown, and .txt for the table." in done.err
+    )
 
 
 @pytest.mark.parametrize("name", ["within", "diverged", "unfaithful", "unknown", "lost", "identical"])

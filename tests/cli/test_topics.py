@@ -70,7 +70,7 @@ def test_the_help_of_diff_states_the_limits_that_are_judged(run):
     page = topic_text("limits")
     assert f"| quantized | {DERIVED_LSB:g} steps (LSB)" in page
     assert (
-        f"{DEFAULT_MIN_SQNR:g} dB SQNR ({CODES_MIN_SQNR:g} dB where no code is off by more than {DERIVED_LSB:g})"
+        f"{DEFAULT_MIN_SQNR:g} dB SQNR ({CODES_MIN_SQNR:g} dB if no code is off by more than {DERIVED_LSB:g} LSB)"
         in page
     )
 

@@ -230,7 +230,7 @@ def test_values_that_look_alike_in_two_types_are_told_apart():
 
 def test_what_would_be_ignored_is_refused(tmp_path):
     recorder = record(tmp_path / "a.h5")
-    with pytest.raises(UsageError, match="scale= is for arrays"):
+    with pytest.raises(UsageError, match="scale= applies only to arrays"):
         assert_close(recorder, recorder, scale=0.1)
     with pytest.raises(UsageError, match="needs a scale"):
         assert_close([1.0], [1.0], zero_point=3)

@@ -92,7 +92,7 @@ class RoundedNodes:
             name = key.removeprefix(NODE_KEY).partition(":")[2]
             if key.startswith(NODE_KEY) and name not in node_names:
                 raise UsageError(
-                    f"The rounding file states a rounding of node {name!r}, which the graph does not have."
+                    f"The rounding file states a rounding for node {name!r}, but the graph has no such node."
                 )
 
     def __call__(

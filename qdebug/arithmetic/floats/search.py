@@ -82,8 +82,8 @@ def parse_placement(text: str) -> Placement:
         name, word = groups.get("step", "").strip(), groups.get("word", "")
         if part is None or (name == "result" and (rounding or word not in FLOAT_ROUNDINGS)):
             raise UsageError(
-                f"{text[at:]!r} is no part of a placement of roundings.",
-                hint=f"Write STEP=WORD or result=WORD, with a word of {', '.join(FLOAT_ROUNDINGS)}, separated by ';'.",
+                f"{text[at:]!r} is not part of a placement of roundings.",
+                hint=f"Write STEP=WORD or result=WORD, separated by ';'; words: {', '.join(FLOAT_ROUNDINGS)}.",
             )
         if name == "result":
             rounding = word

@@ -109,7 +109,7 @@ def _wrong_indices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     if negative.any() and np.any(~negative):
         zero_negative = partial(_zeroed, negative=_broadcast_negative(node, data, negative))
         zeroed = np.where(negative, 0, indices)
-        yield Mistake(likely="negative indices give 0", node=node, values={name: zeroed}, after=zero_negative)
+        yield Mistake(likely="negative indices return 0", node=node, values={name: zeroed}, after=zero_negative)
         yield Mistake(likely="negative indices are treated as 0", node=node, values={name: zeroed})
         if isinstance(axis, int) and node.op != "GatherND":
             last_index = np.where(negative, data.shape[axis] - 1, indices)

@@ -22,7 +22,7 @@ __all__ = ["PATTERNS", "Residual", "residual"]
 
 PATTERNS = MappingProxyType(
     {
-        "one_sample": "state left over from another run, or an input that was recorded other than it was used",
+        "one_sample": "state left over from another run, or an input that was recorded differently than used",
         "few_samples": "a path of the kernel that only some inputs take",
         "clamp": "an activation's range, or a clamp merged with another, is not what the graph says",
         "one_code": "never written, or a scale, zero point or bias that sends every value beyond the range",

@@ -271,12 +271,12 @@ class _Editor:
         """
         reader = self._producer(main.input[1])
         if reader is None or reader.op_type != _DQ:
-            raise BackendError(f"The weight of {main.op_type} {main.name!r} is not in codes.")
+            raise BackendError(f"The weight of {main.op_type} {main.name!r} is not quantized.")
         codes, scales = self._constant_value(reader.input[0]), self._constant_value(reader.input[1])
         if codes.dtype == np.uint8:  # an earlier edit converted it already
             return
         if codes.dtype != np.int8:
-            raise BackendError(f"The weight of {main.op_type} {main.name!r} is in {codes.dtype}, not int8.")
+            raise BackendError(f"The weight of {main.op_type} {main.name!r} has codes of {codes.dtype}, not int8.")
         zero = self._constant_value(reader.input[2]) if len(reader.input) > 2 else np.zeros(scales.shape, np.int8)
         unsigned_arrays = [(array.astype(np.int16) + 128).astype(np.uint8) for array in (codes, zero)]
         names = [

@@ -111,7 +111,9 @@ class OnnxModel:
             raise UsageError(f"Model {self.name!r} has no constant {name!r}.")
         value = self._protos[name]
         if not _is_numeric(value):
-            raise UsageError(f"Constant {name!r} of model {self.name!r} holds no dense numbers (text or sparse).")
+            raise UsageError(
+                f"Constant {name!r} of model {self.name!r} holds text or sparse values, not dense numbers."
+            )
         return tensor_array(value, self.path.parent) if hasattr(value, "dims") else np.asarray(value)
 
     @property

@@ -146,7 +146,7 @@ def _read_external(proto: Any, dtype: str, shape: tuple[int, ...], folder: Path)
     size = packed_bytes(dtype, shape)
     if offset + size > path.stat().st_size:
         raise UsageError(
-            f"External data of tensor {proto.name!r} ends early: {size} bytes at {offset} of {str(path)!r} "
+            f"External data of tensor {proto.name!r} is truncated: {size} bytes at {offset} of {str(path)!r} "
             f"are expected, but the file has {path.stat().st_size}."
         )
     if size == 0:

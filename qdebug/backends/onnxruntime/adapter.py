@@ -373,14 +373,14 @@ def _run_at_level(
             return OnnxRuntimeRun(source, level_settings, facts, weights=weights)
         except BackendError as error:
             first_error = first_error or error
-    raise first_error or BackendError(f"ONNX Runtime has no level {settings.level!r}.")
+    raise first_error or BackendError(f"ONNX Runtime has no optimization level {settings.level!r}.")
 
 
 def _threads(text: str) -> int:
     if not text.isdecimal():
         raise UsageError(
             f"Option 'threads' of backend 'onnxruntime' is {text!r}; expected an integer.",
-            hint="Write --backend onnxruntime:threads=1 for one thread, 0 for ONNX Runtime's own choice.",
+            hint="Write --backend onnxruntime:threads=1 for one thread, or 0 to let ONNX Runtime choose.",
         )
     return int(text)
 

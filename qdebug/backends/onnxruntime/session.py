@@ -131,7 +131,7 @@ class SessionSettings:
         if self.provider not in providers:
             raise UsageError(
                 f"This ONNX Runtime has no provider {self.provider!r}; it has: {', '.join(providers)}.",
-                hint="Choose one of these, or install the onnxruntime build that has it.",
+                hint="Choose one of these, or install an onnxruntime build that has it.",
             )
 
 

@@ -740,7 +740,7 @@ def _whole_number(option: str, text: str) -> int:
     if not text.isdecimal():
         default = next(spec.default for spec in _OPTIONS if spec.name == option)
         raise UsageError(
-            f"Option {option!r} of backend 'openvino' is {text!r}; expected a whole number.",
+            f"Option {option!r} of backend 'openvino' is {text!r}; expected an integer.",
             hint=f"Write --backend openvino:{option}={default} for the default.",
         )
     return int(text)

@@ -122,7 +122,7 @@ class _Interpreter:
         arena_hint = "Write --backend tflm without arena= to let it find a size, or give a larger one."
         return BackendError(
             f"An arena of {self.arena} bytes is too small for {self._model.name!r}: "
-            f"TFLM lacks at least {missing_bytes}.",
+            f"TFLM needs at least {missing_bytes} more.",
             hint="Try another runtime: --backend litert:kernels=reference." if self._may_grow else arena_hint,
         )
 

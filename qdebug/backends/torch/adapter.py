@@ -240,7 +240,7 @@ def _disabled_settings(options: Mapping[str, str]) -> list[str]:
     names = [name for name in options["disable"].split("+") if name]
     if names and options["compile"] != INDUCTOR:
         raise UsageError(
-            "Only inductor has settings to turn off, and it is not used.",
+            "Option 'disable' is for inductor, which is not in use.",
             hint=f"Write --backend torch:compile=inductor,disable={names[0]}.",
         )
     if names:
@@ -254,7 +254,7 @@ def _set_threads(text: str) -> None:
     if not text.isdecimal():
         raise UsageError(
             f"Option 'threads' of backend 'torch' is {text!r}; expected an integer.",
-            hint="Write --backend torch:threads=1 for one thread, 0 for PyTorch's own choice.",
+            hint="Write --backend torch:threads=1 for one thread, or 0 to let PyTorch choose.",
         )
     if int(text):
         torch.set_num_threads(int(text))

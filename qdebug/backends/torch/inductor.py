@@ -224,7 +224,7 @@ def check_settings(names: Sequence[str]) -> None:
     for name in names:
         if not isinstance(settings.get(name), bool):
             raise UsageError(
-                f"This version of PyTorch has no setting {name!r} of inductor to turn off.",
+                f"Inductor has no setting {name!r} in this version of PyTorch.",
                 hint=f"Name settings of torch._inductor.config, such as --backend torch:compile=inductor,"
                 f"disable={PASSES[0]}+{PASSES[2]}.",
             )

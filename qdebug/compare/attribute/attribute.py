@@ -307,7 +307,7 @@ def _check_not_nan(reference: np.ndarray, replayed: np.ndarray, backend: np.ndar
     sides = [side for side in (reference, backend) if same_elements(side.shape, replayed.shape)]
     is_recorded_finite = [np.isfinite(side.reshape(replayed.shape)[is_nan]) for side in sides]
     if is_recorded_finite and np.logical_and.reduce(is_recorded_finite).any():
-        raise KernelError("its replay gives NaN where the recorded values are finite")
+        raise KernelError("its replay produces NaN where the recorded values are finite")
 
 
 class _NoReferenceError(Exception):

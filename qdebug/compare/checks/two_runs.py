@@ -19,7 +19,7 @@ def wrong_reference(evidence: Evidence) -> Finding | None:
     alone, stats = evidence.reference_alone, evidence.stats
     if alone is not None and stats is not None and stats.nonfinite:
         nonfinite_count = 0 if alone.arithmetic_unsaturated is None else alone.arithmetic_unsaturated.nonfinite
-        clause = "a replay of the reference's node gives finite values that the reference lacks and the backend has"
+        clause = "a replay of the reference's node produces finite values that the backend has and the reference lacks"
         finding = breach(evidence.name, FindingKind.REFERENCE, clause, judged=(nonfinite_count, 0, "elements"))
         return replace(finding, role=FindingRole.CAUSE)
     own_difference = (

@@ -69,7 +69,7 @@ OnProgress = Callable[[int, int, str], None]
 
 _SPARED = "step programs of no known runtime were not tried, because they failed for too many nodes of this operator"
 _ANY = "any arithmetic"
-_OPEN = "every arithmetic that was tried gives these codes; the recording cannot tell them apart"
+_OPEN = "every arithmetic that was tried reproduces these codes; the recording cannot tell them apart"
 _MOVES = "moved"
 """Kind of a node that outputs codes and computes nothing."""
 _AS_ONE = "a quantizer merged with the quantized node before it"

@@ -219,7 +219,7 @@ class WithFused(View):
         with recorded_limits(self._recording, (sample, step)):
             result = run_nodes(nodes, (target,), run).get(target)
         if result is None:
-            raise NotRecordedError(f"Tensor {tensor!r} was not recorded, and no node gives it.")
+            raise NotRecordedError(f"Tensor {tensor!r} was not recorded, and no node computes it.")
         result.flags.writeable = False
         return result
 

@@ -264,7 +264,7 @@ class _Expression:
                 else:
                     steps[name] = result.between(f"{name!r}")
         if made is None:
-            raise KernelError(f"{nodes[-1].op} does not make {self._tensor!r}")
+            raise KernelError(f"{nodes[-1].op} does not compute {self._tensor!r}")
         return made
 
 

@@ -85,10 +85,12 @@ def check_bounds(entry: object, names: Sequence[str] = BOUNDS) -> None:
         if math.isnan(number):
             raise UsageError(f"The limit {name} must be a number, but is {value!r}.", hint=f"Give one: {name}=1.")
         if name not in DECIBELS and number < 0:
-            raise UsageError(f"The limit {name} must be at least 0, but is {value!r}.", hint=f"Give more: {name}=1.")
+            raise UsageError(
+                f"The limit {name} must be at least 0, but is {value!r}.", hint=f"Give a larger value: {name}=1."
+            )
         if name in SHARES and number > 1:
             raise UsageError(
-                f"The limit {name} must be a share from 0 to 1, but is {value!r}.", hint="Give 0.01 for 1 %."
+                f"The limit {name} must be a fraction from 0 to 1, but is {value!r}.", hint="Give 0.01 for 1 %."
             )
 
 

@@ -211,6 +211,6 @@ def _check_keys(source: Path, title: str, table: Mapping[str, Any], known_keys: 
 
 def _invalid(source: Path, reason: str) -> UsageError:
     return UsageError(
-        f"The description {str(source)!r} cannot be understood: {reason}.",
+        f"The description {str(source)!r} cannot be parsed: {reason}.",
         hint="See `qdebug help import` for the format of a description.",
     )

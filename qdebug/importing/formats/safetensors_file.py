@@ -94,7 +94,7 @@ def _parse_header(path: Path, text: bytes) -> dict[str, dict[str, Any]]:
     except (ValueError, RecursionError) as error:
         raise damaged(path, None, str(error)[:100], kind=_KIND) from None
     if not isinstance(header, dict):
-        raise damaged(path, None, "its header is no table", kind=_KIND)
+        raise damaged(path, None, "its header is not a table", kind=_KIND)
     header.pop("__metadata__", None)
     return header
 

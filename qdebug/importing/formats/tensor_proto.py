@@ -145,7 +145,7 @@ def decode_tensor_proto(content: bytes) -> TensorMessage:
         if wire == 2:
             size, at = _varint(view, at)
         if size is None or size > len(view) - at:
-            raise ValueError("a field ends after the message")
+            raise ValueError("a field extends beyond the message")
         _take_bytes(fields, number, view[at : at + size], is_packed=wire == 2)
         at += size
     dtype = _DTYPES.get(fields.data_type)
@@ -218,7 +218,7 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & ((1 << 64) - 1), at
-    raise ValueError("an integer does not end")
+    raise ValueError("an integer is truncated")
 
 
 def tensors_of_tensor_proto(

@@ -48,7 +48,7 @@ def read_tensorrt_llm(files: Files, source: Path, graph: Graph | None) -> Dump:
         if len(ranks) > 1:
             raise UsageError(
                 f"{str(folder)!r} has the tensors of several ranks.",
-                hint=f"Import each rank by itself: qdebug import {ranks[-1]} -o OUT.h5.",
+                hint=f"Import each rank separately: qdebug import {ranks[-1]} -o OUT.h5.",
             )
         folder = ranks[0]
     dump = read_arrays(files, folder, graph)

@@ -188,7 +188,7 @@ def tensors_of_torch_file(
     """
     with files.open_member(path) as (file, _):
         if not zipfile.is_zipfile(file):
-            raise damaged(path, None, "it is no zip archive, as torch has written since version 1.6", kind=_KIND)
+            raise damaged(path, None, "it is not a zip archive, as torch has written since version 1.6", kind=_KIND)
     roots = [name.removesuffix("data.pkl") for name in files.members(path, "") if name.endswith("/data.pkl")]
     if len(roots) != 1:
         raise damaged(path, None, "it has no data.pkl", kind=_KIND)

@@ -117,7 +117,7 @@ def on_onnxruntime():
 
 _HOOK = '''
 def run_backend(inputs):
-    """Run the node on your device: take what it reads, give what it makes. With None the recorded output is checked."""
+    """Run the node on your device: take its inputs, return its output. Return None to check the recorded output."""
     return @RUN
 
 
@@ -129,7 +129,7 @@ def backend_output():
 
 _KNOWN_GOOD = '''
 def test_a_known_runtime_is_within_one_step_of_the_reference():
-    """What runs the node rightly gives the same codes but for how it rounds ties."""
+    """A runtime that computes the node correctly returns the same codes, except at ties."""
     output = on_onnxruntime()
     if output is None:
         return  # onnx or onnxruntime is not installed
@@ -278,7 +278,7 @@ _SHIFTS = "\n".join(f'        "{name}": lambda: {row.shift_text},' for name, row
 
 HELPERS = f'''
 def shifted(v, bits, rounding):
-    """Divide integers by 2**bits and round to the nearest; of two, as the rounding says."""
+    """Divide integers by 2**bits and round to nearest; ties as the rounding says."""
     half = (np.int64(1) << bits) >> 1
     return {{
 {_SHIFTS}

@@ -41,7 +41,7 @@ def damaged_file_error(path: Path, fault: Exception | str, *, prefix: str = "") 
     if truncation is not None:
         return RecordingError(
             f"{written(path)!r} is truncated: only {int(truncation[1]):,} of its {int(truncation[2]):,} bytes "
-            "are there.",
+            "are present.",
             hint="Copy the file again, or record the run again.",
         )
     lines = str(fault).splitlines()

@@ -117,7 +117,7 @@ class RemoteFile(io.RawIOBase):
         except OSError as error:
             folder = tempfile.gettempdir()
             raise RecordingError(
-                f"Parts of {self._url!r} cannot be kept in {folder!r}: {describe_cause(error)}.",
+                f"Parts of {self._url!r} cannot be cached in {folder!r}: {describe_cause(error)}.",
                 hint="Make room there, or set TMPDIR to a folder with room.",
             ) from None
         self._is_local[first:end] = True

@@ -86,7 +86,7 @@ def parse_axes(text: str) -> Axes:
     """
     axes: dict[str, ShardAxis | None] = {}
     if not isinstance(text, str):
-        raise UsageError("The axes are not a text.", hint=_SYNTAX_HINT)
+        raise UsageError("The axes are not a string.", hint=_SYNTAX_HINT)
     for rule in text.split(","):
         pattern, equals, value = rule.strip().rpartition("=")
         if not equals or not pattern or pattern in axes:
@@ -148,7 +148,7 @@ class ShardedRecording(Recording, Closable):
     def __init__(self, paths: Sequence[Path], axes: Axes, path: Path) -> None:
         if len(paths) > _MOST_RANKS:
             raise UsageError(
-                f"There are {len(paths)} ranks, and at most {_MOST_RANKS} can be read as one.",
+                f"There are {len(paths)} ranks, but at most {_MOST_RANKS} can be read as one.",
                 hint="Join fewer of them: qdebug file join.",
             )
         self.path = path
@@ -411,14 +411,14 @@ def _check_graph(first: FileRecording, other: FileRecording, rank: int) -> None:
     for mine, usual in zip(other.graph.nodes, first.graph.nodes, strict=False):
         if any(getattr(mine, fact) != getattr(usual, fact) for fact in ("name", "op", "inputs", "outputs")):
             raise RecordingError(
-                f"Rank {rank} ran another graph: {str(other.path)!r} has node {mine.name!r} ({mine.op}) where "
+                f"Rank {rank} ran a different graph: {str(other.path)!r} has node {mine.name!r} ({mine.op}) where "
                 f"{str(first.path)!r} has {usual.name!r} ({usual.op}).",
                 hint=hint,
             )
     counts = len(other.graph.nodes), len(first.graph.nodes)
     if counts[0] != counts[1]:
         raise RecordingError(
-            f"Rank {rank} ran another graph: {str(other.path)!r} has {counts[0]} nodes, and {str(first.path)!r} "
+            f"Rank {rank} ran a different graph: {str(other.path)!r} has {counts[0]} nodes, and {str(first.path)!r} "
             f"has {counts[1]}.",
             hint=hint,
         )
@@ -508,7 +508,7 @@ def _join_slices(tensor: str, slices: Sequence[np.ndarray], axis: ShardAxis) -> 
 
 def _quant_error(tensor: str) -> RecordingError:
     return RecordingError(
-        f"The ranks have different quantizations of tensor {tensor!r}, which one tensor cannot have.",
+        f"The ranks have different quantizations of tensor {tensor!r}, so they cannot be joined into one tensor.",
         hint="Compare the ranks one by one: qdebug diff REF RANK.",
     )
 

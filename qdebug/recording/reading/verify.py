@@ -107,7 +107,7 @@ def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float
     except subprocess.TimeoutExpired:
         raise _unsafe_error(path, f"reading it takes more than {_WALL_FACTOR * seconds} seconds") from None
     if -process.returncode == signal.SIGXCPU:
-        raise _unsafe_error(path, f"reading it takes more than {seconds} seconds of the processor")
+        raise _unsafe_error(path, f"reading it takes more than {seconds} seconds of processor time")
     try:
         answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     except (ValueError, IndexError):

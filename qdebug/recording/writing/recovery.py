@@ -117,7 +117,7 @@ def _rebuild_in_place(
 
 def _exists_error(target: Path) -> RecordingError:
     return RecordingError(
-        f"{str(target)!r} exists.", hint="Add --force to replace it, or name another file: -o OUT.h5."
+        f"{str(target)!r} already exists.", hint="Add --force to replace it, or name another file: -o OUT.h5."
     )
 
 

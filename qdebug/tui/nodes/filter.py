@@ -242,7 +242,7 @@ class _Evaluator:
             shown_value = safe_text(value, limit=20)
             raise FilterError(f"expected a number after {name}{sign}, not {shown_value!r}") from None
         if name in _SHARES and number > 1:
-            raise FilterError(f"{name} is a share, at most 1 or 100%, such as {name}>1%")
+            raise FilterError(f"{name} is a fraction (0 to 1) or a percentage, such as {name}>1%")
         column = self._column(name)
         if np.isinf(number) and sign in {"=", "=="}:
             return np.asarray(column == number)
@@ -270,7 +270,7 @@ class _Evaluator:
                 raise FilterError(f"not a valid regular expression yet: {error.msg}") from error
             return self._table.rows_matching(name, regex.search, self._sample)
         if sign not in {"=", "==", "!="}:
-            raise FilterError(f"{name} is a text: compare it with = != or ~ (a regular expression)")
+            raise FilterError(f"{name} is text: compare it with = != or ~ (a regular expression)")
         lowered = value.lower()
         mask = self._table.rows_matching(name, lambda text: text.lower() == lowered, self._sample)
         return ~mask if sign == "!=" else mask

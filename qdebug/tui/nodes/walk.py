@@ -277,7 +277,7 @@ def _is_beyond(result: NodeResult) -> bool:
 def _origin_reason(result: NodeResult) -> str:
     """Return why a failing node is the origin of the error."""
     if result.declared:
-        return "what it computes is not what the reference computes (8 says how)"
+        return "it does not compute what the reference computes (8 shows how)"
     if result.introduced is None:
         return "what it adds itself is not known"
     return "it adds at least as much error as reaches it"

@@ -214,7 +214,7 @@ def _search_arithmetic(source: DiffSession, node: str, is_over: Callable[[], boo
     except (QdebugError, Cancelled):
         raise
     except Exception as error:  # a search that breaks must not end the walk
-        raise QdebugError(f"the search for an arithmetic broke: {type(error).__name__}: {error}") from error
+        raise QdebugError(f"the search for an arithmetic failed: {type(error).__name__}: {error}") from error
 
 
 def answer_alone(

@@ -129,14 +129,14 @@ def prepare_export(
     name = text.strip()
     path = Path(name.removesuffix(OVERWRITE_SIGN)).expanduser()
     if path.suffix not in SUFFIXES:
-        raise UsageError(f"Unknown format {path.suffix or path.name!r}.", hint=f"Give it one of {' '.join(SUFFIXES)}.")
+        raise UsageError(f"Unknown format {path.suffix or path.name!r}.", hint=f"Use one of {' '.join(SUFFIXES)}.")
     try:
         exists = path.exists()
     except OSError as error:  # of a name that is too long
         raise UsageError(f"{safe_text(path, limit=60)!r} is not a file name: {error.strerror}.") from error
     if exists and not name.endswith(OVERWRITE_SIGN):
         raise UsageError(
-            f"{str(path)!r} exists.", hint=f"Give another name, or {OVERWRITE_SIGN} behind it to write over it."
+            f"{str(path)!r} already exists.", hint=f"Give another name, or append {OVERWRITE_SIGN} to overwrite it."
         )
     if path.suffix == ".svg":
         write: Write = partial(_write_text, text=screenshot(), what="the screen")
@@ -164,7 +164,7 @@ def _writer(path: Path, scene: Scene, view: View) -> Write:
     if path.suffix == ".json":
         return _json_writer(path, scene, view)
     if scene.outcome is None or scene.plan_row.missing is not None:
-        raise UsageError("This tensor is not compared, or not yet.", hint="Choose another node.")
+        raise UsageError("This tensor is not compared, or not compared yet.", hint="Choose another node.")
 
     sample = shown_sample(scene.outcome, scene.navigator.sample)
     step, steps = scene.navigator.step, scene.navigator.steps
@@ -180,7 +180,7 @@ def _json_writer(path: Path, scene: Scene, view: View) -> Write:
         document = scene.outcome.to_json() + "\n"
         return partial(_write_text, text=document, what=f"the node {safe_text(scene.plan_row.node, limit=40)}")
     if scene.result is None:
-        raise UsageError("Not every node is compared yet.", hint="Wait until the verdict stands.")
+        raise UsageError("Not every node is compared yet.", hint="Wait until the verdict is final.")
     return partial(_write_json, result=scene.result, notes=_notes(scene))
 
 
@@ -228,7 +228,7 @@ def _overwrite(source: DiffSession, path: Path, *, write: Write) -> str:
 
     target = path.resolve()  # what a link stands for
     if not os.access(target, os.W_OK):
-        raise UsageError(f"{str(path)!r} cannot be written over: it is read-only.", hint="Give another name.")
+        raise UsageError(f"{str(path)!r} cannot be overwritten: it is read-only.", hint="Give another name.")
     try:
         with TemporaryDirectory(prefix=".qdebug-", dir=target.parent) as folder:
             draft = Path(folder) / path.name
@@ -240,7 +240,7 @@ def _overwrite(source: DiffSession, path: Path, *, write: Write) -> str:
             draft.replace(target)
     except OSError as error:
         why = error.strerror or str(error)
-        raise UsageError(f"{str(path)!r} cannot be written: {why}.", hint="Give another place.") from error
+        raise UsageError(f"{str(path)!r} cannot be written: {why}.", hint="Choose another location.") from error
     return f"over what it was, {message}"
 
 
@@ -263,7 +263,7 @@ def _write_json_text(source: DiffSession, path: Path, *, make_text: Callable[[Di
     except QdebugError:
         raise
     except BROKEN_REPLAY as error:
-        raise UsageError(f"{str(path)!r} is not written: {problem_of(error)}.", hint="Choose other edits.") from error
+        raise UsageError(f"{str(path)!r} was not written: {problem_of(error)}.", hint="Choose other edits.") from error
     return _write_text(source, path, text=text + "\n", what=what)
 
 
@@ -333,7 +333,7 @@ def new_file(path: Path, *, text: bool) -> Iterator[IO[Any]]:
                 path.unlink()
         if isinstance(error, OSError):
             why = error.strerror or str(error)
-            raise UsageError(f"{str(path)!r} cannot be written: {why}.", hint="Give another place.") from error
+            raise UsageError(f"{str(path)!r} cannot be written: {why}.", hint="Choose another location.") from error
         raise
 
 

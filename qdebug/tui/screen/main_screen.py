@@ -73,7 +73,7 @@ __all__ = ["MainScreen"]
 _NOT_OPEN = Provisional("the recordings are still being opened", Until.OPENED)
 """Shown if a key needs something that has not been read yet."""
 _READING = "reading the graphs .. 2 lists the names"
-_TOO_SMALL = "the terminal is too small to type a text in"
+_TOO_SMALL = "the terminal is too small to type text"
 _CONSTANT_VIEWS = frozenset({ScreenId.TENSOR, ScreenId.VALUES, ScreenId.CHANNELS, ScreenId.MAP})
 """Screens that can show constants. Any other screen shows the node again."""
 _REDRAW_SECONDS = 0.05

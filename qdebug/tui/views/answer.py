@@ -213,7 +213,7 @@ class AnswerView(DrawnView):
         """Go to another culprit."""
         culprit_rows = self.culprit_rows(scene)
         if not len(culprit_rows):
-            return "there are no culprits to move in; 2 shows all nodes"
+            return "there are no culprits to move through; 2 shows all nodes"
         places = np.flatnonzero(culprit_rows == scene.row)
         if not len(places):
             return f"the worst culprit{scene.navigator.jump(int(culprit_rows[0]))}"

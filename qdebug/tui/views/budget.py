@@ -170,7 +170,7 @@ def _complete_budget(scene: Scene) -> ErrorBudget:
     """
     budget, ready = _current_budget(scene), scene.trial
     if budget is None or ready is None or ready.activity or ready.problem:
-        raise UsageError(f"Nothing is written: {_state_text(scene)}.", hint="Wait for the budget of all samples.")
+        raise UsageError(f"Nothing was written: {_state_text(scene)}.", hint="Wait for the budget of all samples.")
     return budget
 
 
@@ -191,7 +191,7 @@ def _state_text(scene: Scene) -> str:
     if scene.result is None:
         count_text = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
         return Provisional(
-            f"the budget is made once the verdict stands, so far {count_text} are compared", Until.RESULTS
+            f"the budget is computed once the verdict is final; {count_text} compared so far", Until.RESULTS
         )
     if ready is None:
         return "the budget is made .."

@@ -45,7 +45,7 @@ __all__ = ["MendView"]
 _MIN_LIST_LINES = 5
 """Minimum number of lines for the list of edits, including its heading."""
 _OPTIONAL_COLUMNS = ("op", "bytes")
-_STOP_REASON = "the edits were chosen in the terminal, and no others were looked for"
+_STOP_REASON = "the edits were chosen in the terminal, without a search for others"
 """The reason that is written to the file for ending the search for a repair."""
 
 
@@ -422,8 +422,8 @@ def _replay_difference(facts: EditFacts | None) -> str:
     replayed_text, recorded_text = (numbers.number(output.sqnr_db) for output in (first.trial, first.now))
     if replayed_text == recorded_text:
         return ""
-    message = f"a replay without edits gives the worst output {replayed_text} dB, and {recorded_text} dB as recorded"
-    return f"{message}: the difference is what the replay does not know of the backend, and in no gain"
+    message = f"the worst output has {replayed_text} dB in a replay without edits, and {recorded_text} dB as recorded"
+    return f"{message}: the replay does not model the backend fully, and no gain includes this difference"
 
 
 def _facts(scene: Scene) -> EditFacts | None:
@@ -454,5 +454,5 @@ def _no_edits_text(scene: Scene) -> str:
         return "only the reference has this tensor: edits are made to the backend's net"
     if facts.node:
         node = safe_text(facts.node, limit=40)
-        return f"no edit of {node} can be made: the reference has no weight that is known to answer to its own"
+        return f"no edit of {node} can be made: no weight of the reference is known to correspond to its own"
     return "no edit changes this tensor: it has no codes of its own and no weights"

@@ -42,7 +42,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         Binding("enter", "screen.open", "tensor", tooltip="open the tensor of the node"),
         Binding("s", "sort(1)", "sort", tooltip="sort by the next column"),
         Binding("S", "reverse", show=False, tooltip="reverse the order"),
-        Binding("v", "screen.form", "backends", tooltip="all backends beside each other, when several are given"),
+        Binding("v", "screen.form", "backends", tooltip="all backends side by side, if there are several"),
     ]
     DEFAULT_CSS = """
     NodesView { overflow-x: hidden; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }

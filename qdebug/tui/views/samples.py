@@ -120,7 +120,7 @@ class SamplesView(DrawnView):
             )
             lines += paragraph(reason_text, scene, width, "fail")
         elif result.status in _FAILING_STATUSES and result.declared is not None:
-            lines += paragraph(f"whichever the sample, the graphs differ: {safe_text(result.declared)}", scene, width)
+            lines += paragraph(f"the graphs differ in every sample: {safe_text(result.declared)}", scene, width)
         line_count = max(height - len(lines) - 1, 1)
         shows_introduced = width >= _INTRODUCED_FROM and any(
             sample_result.introduced is not None for sample_result in samples
@@ -289,7 +289,7 @@ class BackendsView(DrawnView):
             return [
                 heading(scene, width),
                 [],
-                *paragraph("one backend is given; several stand beside each other: qdebug tui REF A B C", scene, width),
+                *paragraph("one backend is given; several are shown side by side: qdebug tui REF A B C", scene, width),
             ]
         navigator, glyphs = scene.navigator, scene.glyphs
         backend_count, heading_text = len(scene.backends), f"node, {metric_title(navigator.metric)}"

@@ -52,7 +52,7 @@ class WhatIfView(DrawnView):
 
     view = ScreenId.WHAT_IF
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,space", "screen.open", "replay", tooltip="replay the net with what is tried, or give that up"),
+        Binding("enter,space", "screen.open", "replay", tooltip="replay the net with the trial, or cancel the replay"),
         Binding("r", "reset", "reset", tooltip="reset to what was recorded"),
         Binding("pageup,ctrl+u", "step(1)", "8 steps", tooltip="8 steps up"),
         Binding("pagedown,ctrl+d", "step(-1)", show=False, tooltip="8 steps down"),
@@ -222,7 +222,7 @@ class WhatIfView(DrawnView):
         if self._is_replay_requested and _replay_of(scene, quant) is not None:
             return "it is replayed already"
         self._is_replay_requested = not self._is_replay_requested
-        return "" if self._is_replay_requested else "the replay is given up"
+        return "" if self._is_replay_requested else "the replay is cancelled"
 
     def enter(self, scene: Scene) -> Target | str:
         """Replay the network with the trial scale, since there is no deeper screen."""
@@ -431,7 +431,7 @@ def _replay_text(ready: TrialReady | None) -> Sequence[str]:
         return ["enter replays the network with this scale"]
     replay, (done, total) = ready.replay, ready.replay_progress
     if replay is None:
-        return [f"replaying the network: {done} of {total} runs .. enter gives it up" if total else "replaying .."]
+        return [f"replaying the network: {done} of {total} runs .. enter cancels" if total else "replaying .."]
     if not replay.samples:
         return replay.notes
     against = f", outputs against the {replay.outputs[0].against} ones" if replay.outputs else ""

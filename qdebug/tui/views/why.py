@@ -156,7 +156,7 @@ def _search_facts(scene: Scene) -> list[Fact]:
         return [("arithmetic", "none: no node of the graph computes this tensor", "muted")]
     if ready is None or ready.explanations is None:
         if result is not None and result.explained is not None:
-            search_note = "; others that fit as well are being looked for .." if _is_searching(scene) else ""
+            search_note = "; still searching for others that fit .." if _is_searching(scene) else ""
             return [("arithmetic", f"reproduced bit for bit: {safe_text(result.explained)}{search_note}", "fine")]
         if ready is not None and ready.problem:
             return [("arithmetic", safe_text(ready.problem), "fail")]
@@ -169,4 +169,4 @@ def _search_facts(scene: Scene) -> list[Fact]:
     ] or list(ready.explanations)
     for node in explanations:
         facts += [(label, text, "plain") for label, text in node_facts(node) if label not in _FACTS_IN_HEADING]
-    return facts if explanations else [("arithmetic", "nothing can be said of this node", "unknown")]
+    return facts if explanations else [("arithmetic", "nothing is known about this node", "unknown")]

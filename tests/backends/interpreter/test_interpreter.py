@@ -165,7 +165,7 @@ def test_a_planted_fault_is_recorded_and_admitted():
     assert recorder.kept["b", 0, 0].tolist() == [[1, 1]]
     assert run.plain({"x": X})["b"].tolist() == [[1, 1]]
     assert run.facts.options["faults"] == "mm"
-    with pytest.raises(UsageError, match="'nowhere', which the graph does not have"):
+    with pytest.raises(UsageError, match="'nowhere', but the graph has no such node"):
         open_model(faults={"nowhere": zeros})
 
 

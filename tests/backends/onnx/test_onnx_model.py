@@ -161,7 +161,7 @@ def test_external_data_stays_outside_until_it_is_asked_for(tmp_path):
     ("damage", "message"),
     [
         (lambda folder: (folder / "w.bin").unlink(), "is missing"),
-        (lambda folder: (folder / "w.bin").write_bytes(b"1234"), "ends early"),
+        (lambda folder: (folder / "w.bin").write_bytes(b"1234"), "is truncated"),
     ],
 )
 def test_damaged_external_data_is_named(tmp_path, damage, message):

@@ -50,7 +50,7 @@ def test_every_probe_is_read_back(model, tmp_path):
 
 
 def test_what_cannot_be_written_is_said(tmp_path):
-    with pytest.raises(UsageError, match=r"'tiny\.pb' cannot be written; known endings: \.onnx"):
+    with pytest.raises(UsageError, match=r"'tiny\.pb' cannot be written; known extensions: \.onnx"):
         write_model(graph(), {"w": W}, tmp_path / "tiny.pb")
     with pytest.raises(BackendError, match="'x' lacks a dtype"):
         write_model(graph(dtype=None), {"w": W}, tmp_path / "tiny.onnx")

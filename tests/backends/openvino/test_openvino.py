@@ -207,7 +207,7 @@ def test_a_precision_that_the_processor_lacks_is_said(tmp_path):
     ("options", "said"),
     [
         ({"precision": "fp32"}, "expected one of: f32"),
-        ({"threads": "-1"}, "whole number"),
+        ({"threads": "-1"}, "expected an integer"),
         ({"device": "TPU"}, "no device 'TPU' here; it has:"),
     ],
 )

@@ -143,7 +143,7 @@ def test_an_arena_grows_until_the_model_fits(tmp_path, net):
 
 def test_an_arena_that_is_too_small_is_said_with_what_is_missing():
     with pytest.raises(
-        BackendError, match=r"arena of 4000 bytes is too small for 'digits_int8.tflite'.*lacks at least"
+        BackendError, match=r"arena of 4000 bytes is too small for 'digits_int8.tflite'.*needs at least"
     ):
         load_backend("tflm").open(DIGITS / "digits_int8.tflite", options={"arena": "4000"})
 

@@ -82,7 +82,7 @@ def test_different_output_codes_of_one_input_code_are_no_table():
     found = explained(table(sigmoid), noise=1).residual
     assert found.table.ambiguous > 200
     assert (found.table.deviations, found.table.made_for) == ((), "")
-    assert "so it is no table" in found.detail
+    assert "so it is not a table" in found.detail
 
 
 def test_a_right_table_is_explained():

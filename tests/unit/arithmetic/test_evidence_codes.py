@@ -49,9 +49,13 @@ def anywhere(values):
         (
             product,
             "the sums are right, but their conversion to codes is wrong; each of ",
-            " sums give more than one code",
+            " sums map to more than one code",
         ),
-        (pool, "another function of the code, such as another table; each of ", " input codes give more than one code"),
+        (
+            pool,
+            "another function of the code, such as another table; each of ",
+            " input codes map to more than one code",
+        ),
     ],
 )
 def test_a_table_of_its_own_is_told_from_wrong_sums_and_never_explained(made, of_a_table, of_none):

@@ -89,5 +89,5 @@ def test_a_table_of_its_own_is_told_and_not_explained():
     assert node.status == "unexplained"
     assert "an inexact table of Sigmoid" in node.residual.likely
     noisy = explain_recording(lookup(table, noise=40)).nodes[0]
-    assert "of 256 input codes give different output codes, so it is no table" in noisy.residual.detail
+    assert "of 256 input codes map to different output codes, so it is not a table" in noisy.residual.detail
     assert "table" not in noisy.residual.likely

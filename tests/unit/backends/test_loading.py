@@ -66,7 +66,7 @@ def test_a_backend_of_core_packages_needs_no_extra(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("gone.onnx", "There is no model file"), ("net.pb", r"known endings: \.onnx")]
+    ("name", "message"), [("gone.onnx", "There is no model file"), ("net.pb", r"known extensions: \.onnx")]
 )
 def test_files_that_nothing_reads_are_refused(tmp_path, name, message):
     (tmp_path / "net.pb").write_bytes(b"")

@@ -78,7 +78,7 @@ def test_a_command_that_does_not_end_is_ended_with_its_children(tmp_path):
     outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], stdout=open('pid', 'w'))"
     script = f"import os; os.chdir({str(tmp_path)!r}); {outer}"
     pid = tmp_path / "pid"
-    with pytest.raises(UnavailableError, match=r"does not end within 0\.1 s, the limit of --timeout"):
+    with pytest.raises(UnavailableError, match=r"did not end within 0\.1 s, the limit of --timeout"):
         run_command([sys.executable, "-c", script], on_wait=lambda: wait_for(pid), timeout=0.1)
     deadline = time.monotonic() + 30
     while is_running(int(pid.read_text())):

@@ -63,7 +63,7 @@ def trials(tmp_path):
 def test_a_child_that_never_ends_is_killed_and_leaves_nothing(trials, tmp_path):
     tried = trials(FakeEnvironments(HANG))
     assert tried.classify(1) is None
-    assert tried.trial(1).reason == "it does not end within 0.5 s, the limit of --timeout"
+    assert tried.trial(1).reason == "it did not end within 0.5 s, the limit of --timeout"
     assert list((tmp_path / "runs").iterdir()) == []
     with pytest.raises(UnavailableError):  # so does the recording of all tensors
         tried.record(1, taps="faithful")

@@ -98,7 +98,7 @@ def test_a_replay_that_is_no_number_accuses_nobody(whose):
     bad = weight * np.float32(np.nan)
     result = qdebug.diff(record(bad if whose == "both" else weight, 1), record(bad, 1 + 1e-6))
     assert result["fc"].failed_replay is (whose == "both")
-    assert ("gives NaN where" in str(result["fc"].reason)) is (whose == "both")
+    assert ("produces NaN where" in str(result["fc"].reason)) is (whose == "both")
     assert result.first_divergence is None
 
 

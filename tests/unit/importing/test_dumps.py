@@ -163,7 +163,7 @@ def test_a_description_that_is_wrong_is_refused_in_a_sentence(tmp_path, entry, r
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"format": "qdebug.dump"}', "[" * 100_000])
 def test_what_is_no_description_is_refused(tmp_path, text):
     (tmp_path / "d.json").write_text(text)
-    with pytest.raises(UsageError, match="cannot be understood"):
+    with pytest.raises(UsageError, match="cannot be parsed"):
         dumped(tmp_path / "d.json")
 
 

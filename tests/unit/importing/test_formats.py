@@ -200,7 +200,7 @@ def test_views_beyond_a_storage_are_refused(tmp_path, offset, shape, strides, re
         ({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, "no offsets"),
         ({"a": {"dtype": "F32", "shape": [1]}}, "no offsets"),
         ({"a": 3}, "no offsets"),
-        ([], "no table"),
+        ([], "not a table"),
         ({"a": {"dtype": "F4", "shape": [1], "data_offsets": [0, 4]}}, "no readable tensor"),
         (
             {

@@ -161,10 +161,10 @@ def test_a_description_says_what_the_graph_does_not(tmp_path, model):
     ("change", "said"),
     [
         ({"scale": [1, 2]}, "2 scales need an axis"),
-        ({"scale": "much"}, "scale must be numbers"),
+        ({"scale": "much"}, "scale must be numeric"),
         ({"zero_point": 3}, "without a scale"),
         ({"node": "a", "inputs": "a", "op": "Relu"}, "computed from its own output"),
-        ({"node": 3}, "expected text"),
+        ({"node": 3}, "expected a string"),
         ({"attrs": [1]}, "attrs of type list"),
         ({"attrs": {"a": {"b": 1}}}, "is a dict"),
         ({"dtype": "int4"}, "cannot hold its int8 values"),
@@ -228,7 +228,7 @@ def test_files_are_not_overwritten_unasked_and_never_the_source(tmp_path, model)
     with pytest.raises(OutputExistsError):
         import_dump(tmp_path / "dump.npz", tmp_path / "out.h5", graph=model)
     for source, graph in ((tmp_path / "dump.npz", model), (model, tmp_path / "dump.npz")):
-        with pytest.raises(UsageError, match="which it is made from"):
+        with pytest.raises(UsageError, match="from which it is made"):
             import_dump(source, tmp_path / "dump.npz", graph=graph, force=True)
 
 

@@ -20,7 +20,7 @@ def test_rules_change_names_one_after_the_other():
 
 @pytest.mark.parametrize("rule", ["x", "=x", "(=x", r"x=\2", r"(x)=\2"])
 def test_a_rule_that_is_none_is_refused(rule):
-    with pytest.raises(UsageError, match="cannot be understood"):
+    with pytest.raises(UsageError, match="cannot be parsed"):
         make_renamer([rule])("x")
 
 

@@ -83,7 +83,7 @@ def test_an_empty_file_sets_nothing(file):
         ),
         ("[[limit]]\nop='a'\nmax_lsb = -1\n", r"line 3: .*at least 0"),
         ("[[limit]]\nop='a'\nmax_lsb = nan\n", r"line 3: .*must be a number"),
-        ("[[limit]]\nop='a'\nmax_saturation = 5\n", r"line 3: .*must be a share"),
+        ("[[limit]]\nop='a'\nmax_saturation = 5\n", r"line 3: .*must be a fraction"),
         ("[[limit]]\nop='a'\n", r"line 1: limit\[1\] sets no limit"),
         ("[[limit]]\nmax_lsb=1\n", r"line 1: limit\[1\] does not say to which tensors it applies"),
         ("[[limit]]\ntensor=3\nmax_lsb=1\n", r"line 2: limit\[1\]\.tensor must be a string, but is 3"),
@@ -208,7 +208,7 @@ def test_what_would_spoil_the_file_is_not_written(file):
     ("arguments", "said"),
     [
         ({"node": "n", "reason": " "}, "needs a reason"),
-        ({"node": "n", "reason": "r", "expires": dt.date(2026, 5, 31)}, "that day is past"),
+        ({"node": "n", "reason": "r", "expires": dt.date(2026, 5, 31)}, "that day has passed"),
         ({"node": "\ud800", "reason": "r"}, "cannot be written as TOML"),
     ],
 )

@@ -152,7 +152,7 @@ def test_worst_elements_show_codes_where_there_are_codes(made):
     ("changed", "said"),
     [
         ({"reproduced": True, "explained": "ties to even"}, "reproduced bit for bit by: ties to even"),
-        ({"reproduced": False}, "no known arithmetic gives these codes"),
+        ({"reproduced": False}, "no known arithmetic reproduces these codes"),
     ],
 )
 def test_the_arithmetic_of_a_node_is_said(made, changed, said):

@@ -358,7 +358,7 @@ def test_check_reads_the_same_bit_patterns_as_put(record):
 def test_check_asks_for_what_was_recorded(record):
     def body(rec):
         rec.put("y", [1.0])
-        with pytest.raises(UsageError, match="no dict of outputs"):
+        with pytest.raises(UsageError, match="needs a dict of outputs"):
             rec.check({})
         with pytest.raises(RecordingError, match="'z' was not recorded for sample 0"):
             rec.check({"z": [1.0]})

@@ -59,7 +59,7 @@ def test_numpys_integers_are_places_too(record):
 @pytest.mark.parametrize("names", [(["a"],), (3,), ("",)], ids=repr)
 def test_outputs_are_names(record, names):
     def body(rec):
-        with pytest.raises(UsageError, match="expected text"):
+        with pytest.raises(UsageError, match="expected a string"):
             rec.outputs(*names)
         rec.put("y", np.zeros(2))
 
@@ -70,7 +70,7 @@ def test_outputs_are_names(record, names):
 def test_check_wants_outputs_by_name(record, outputs):
     def body(rec):
         rec.put("y", np.zeros(2))
-        with pytest.raises(UsageError, match="no dict of outputs"):
+        with pytest.raises(UsageError, match="needs a dict of outputs"):
             rec.check(outputs)
 
     assert record(body).info.fidelity is Fidelity.UNKNOWN

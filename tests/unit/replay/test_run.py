@@ -85,7 +85,7 @@ def test_a_fault_changes_what_follows():
 
 
 def test_a_fault_keeps_the_number_of_outputs():
-    with pytest.raises(KernelError, match="planted in node 'act' gives 2 arrays, not 1"):
+    with pytest.raises(KernelError, match="planted in node 'act' returns 2 arrays, not 1"):
         run_graph(graph(), {"x": X}, {"w": W}, faults={"act": lambda arrays: arrays * 2})
 
 

@@ -128,7 +128,7 @@ def test_calibrators_that_ask_for_more_than_a_range_say_that_statistics_do_not_t
     whole = [each for sample in (0, 1) for each in (values(sample).min(), values(sample).max())]
     assert [choice.quant is not None for choice in row.choices] == [True, True, False, False, False]
     assert float(row.choices[0].quant.scale[0]) == np.float32((max(whole) - min(whole)) / 255)
-    assert "statistics do not have" in row.choices[2].reason
+    assert "statistics do not provide" in row.choices[2].reason
     assert {choice.error for choice in row.choices} == {None}
     assert any("2 of 2 tensors have statistics only" in note for note in found.notes)
     assert "statistics" in [fact.label for fact in profile_document(profile_files([statistics]))[0].facts]

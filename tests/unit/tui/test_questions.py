@@ -178,7 +178,7 @@ async def test_an_element_is_asked_for(make_app, make_session, settle, opened):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "a reason is needed"), ("fine until then", "is not a date"), ("x until 2001-01-01", "is past")],
+    [("", "a reason is needed"), ("fine until then", "is not a date"), ("x until 2001-01-01", "has passed")],
 )
 async def test_what_is_no_reason_is_said(make_app, make_session, settle, opened, tmp_path, text, said):
     app = make_app(make_session())

@@ -157,7 +157,7 @@ def indexed(change):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (np.where((TABLE["i"] < 0)[:, None], 0, indexed(np.asarray)).astype(np.float32), "negative indices give 0"),
+        (np.where((TABLE["i"] < 0)[:, None], 0, indexed(np.asarray)).astype(np.float32), "negative indices return 0"),
         (indexed(lambda i: np.where(i < 0, 0, i)), "negative indices are treated as 0"),
         (indexed(np.abs), "the sign of negative indices is dropped"),
         (indexed(lambda i: (i + 1) % 9), "indices are one too far"),

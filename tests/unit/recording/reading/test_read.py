@@ -499,7 +499,7 @@ def test_a_file_that_was_cut_off_says_how_much_of_it_is_there(tmp_path):
         rec.put("x", np.ones(30_000, np.float32))
     size = whole.stat().st_size
     (tmp_path / "cut.h5").write_bytes(whole.read_bytes()[:50_000])
-    with pytest.raises(RecordingError, match=rf"is truncated: only 50,000 of its {size:,} bytes are there"):
+    with pytest.raises(RecordingError, match=rf"is truncated: only 50,000 of its {size:,} bytes are present"):
         FileRecording(tmp_path / "cut.h5")
     with pytest.raises(RecordingError, match="is truncated"):
         recover(tmp_path / "cut.h5")

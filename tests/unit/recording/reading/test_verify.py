@@ -102,7 +102,7 @@ CRASHES = {
     "os.abort()": "ended by SIGABRT",
     "os.kill(os.getpid(), 9)": "ended by SIGKILL",
     "time.sleep(600)": "takes more than 1 seconds",
-    "\nwhile True: pass": "takes more than 1 seconds of the processor",
+    "\nwhile True: pass": "takes more than 1 seconds of processor time",
     "sys.exit(7)": "ended with code 7",
     "print('[')": "ended with code 0",
     "raise MemoryError": "ended with code 1",

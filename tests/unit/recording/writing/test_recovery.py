@@ -378,7 +378,7 @@ def test_what_stands_in_the_way_of_a_recovery_is_said_as_it_is(tmp_path, monkeyp
     """Whether a run lacks no more than its name, or has to be put together."""
     path = left_behind(tmp_path / "run.h5") if lost else whole(tmp_path / "run.h5")
     (tmp_path / "out.h5").write_bytes(b"somebody's")
-    with pytest.raises(OutputExistsError, match=r"out\.h5' exists") as caught:
+    with pytest.raises(OutputExistsError, match=r"out\.h5' already exists") as caught:
         recover(path, tmp_path / "out.h5")
     assert "--force" in caught.value.hint
     assert (tmp_path / "out.h5").read_bytes() == b"somebody's"

@@ -101,7 +101,7 @@ class TestTarget:
         monkeypatch.setattr(target_module, "_rename_exclusively", late)
         if way == "neither":
             monkeypatch.setattr(os, "link", refused)
-        with pytest.raises(OutputExistsError, match=r"run\.h5' exists") as caught:
+        with pytest.raises(OutputExistsError, match=r"run\.h5' already exists") as caught:
             writer.close(Graph(), INFO)
         assert path.read_bytes() == b"precious"
         assert "run.h5.part" in caught.value.hint

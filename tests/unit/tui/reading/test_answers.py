@@ -74,7 +74,7 @@ def test_an_explanation_comes_last(ask):
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(UsageError("no such node"), "no such node"), (ZeroDivisionError("x"), "arithmetic broke: ZeroDivisionError: x")],
+    [(UsageError("no such node"), "no such node"), (ZeroDivisionError("x"), "arithmetic failed: ZeroDivisionError: x")],
 )
 def test_a_search_that_fails_says_so_and_ends_nothing(ask, error, said):
     def fail(*_, **__):

@@ -69,7 +69,7 @@ def test_it_says_what_the_report_says_and_how_many_samples_that_is_of(page, scen
     under_way = replace(scene, trial=make_ready(activity="8 of 8 samples", replay_progress=(3, 40)))
     assert "replaying 8 of 8 samples: 3 of 40 replays so far" in text(page.draw(under_way, 100, 30))
     assert "no budget: why" in text(page.draw(replace(scene, trial=make_ready(problem="why")), 100, 30))
-    assert "so far 24 of 24 are compared" in text(page.draw(replace(scene, result=None), 100, 30))
+    assert "24 of 24 compared so far" in text(page.draw(replace(scene, result=None), 100, 30))
 
 
 def test_the_cursor_walks_over_the_nodes_of_all_outputs_and_is_that_of_the_list(page, scene, make_ready):
@@ -146,7 +146,7 @@ def test_where_the_first_replay_broke_no_output_is_said_to_be_left_out(page, sce
 def test_nothing_is_written_that_is_not_the_whole_budget(page, scene, tmp_path, suffix, far):
     changed = {"nothing yet": None, "under way": {"activity": "2 of 3 samples"}, "broken": {"problem": "why"}}[far]
     scene = replace(scene, trial=None if changed is None else replace(scene.trial, **changed))
-    with pytest.raises(UsageError, match="Nothing is written: "):
+    with pytest.raises(UsageError, match="Nothing was written: "):
         prepare_export(str(tmp_path / f"budget.{suffix}"), scene, screenshot=str, view=page)
 
 

@@ -60,7 +60,8 @@ def test_what_a_replay_gains_without_edits_is_said(session, make_scene, louder):
     assert facts.unedited_effect.outputs[0].trial.sqnr_db > 20
     drawn = " ".join(text(page.draw(replace(scene, trial=told[-1]), 100, 30)).split())
     assert re.search(
-        r"gives the worst output \d\d[.\d]* dB, and [56][.\d]* dB as recorded: the difference is what the replay", drawn
+        r"the worst output has \d\d[.\d]* dB in a replay without edits, and [56][.\d]* dB as recorded: the replay",
+        drawn,
     )
     page._marks[0] = []
     request = replace(request, wish=page.trial(scene))
@@ -286,7 +287,7 @@ def test_of_many_outputs_the_worst_are_shown_and_the_rest_counted(looked, sessio
         (
             "block0/relu_2_out",
             "conv1",
-            "no edit of conv1 can be made: the reference has no weight that is known to answer to its own",
+            "no edit of conv1 can be made: no weight of the reference is known to correspond to its own",
         ),
     ],
 )

@@ -177,7 +177,7 @@ def test_a_replay_is_asked_for_and_given_up_by_any_change(page, scene):
     page.draw(scene, 80, 19)
     assert page.replay(scene) == ""
     assert page.trial(scene).wants_replay
-    assert "given up" in page.replay(scene)
+    assert "cancelled" in page.replay(scene)
     page.replay(scene)
     page.step(scene, 1)
     assert not page.trial(scene).wants_replay
