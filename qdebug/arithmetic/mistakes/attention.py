@@ -128,7 +128,7 @@ def _other_diagonals(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
         return
     queries, keys = (values[name].shape[-2] for name in inputs[:2])
     if not node.attrs.get("is_causal"):
-        yield from _with_empty_keys(node, values, inputs)
+        yield from _with_empty_keys(node, values, inputs) if queries != keys else ()
         return
     attrs = {name: value for name, value in node.attrs.items() if name != "is_causal"}
     masked = replace(node, inputs=(*inputs[:3], f"{node.name} mask"), attrs=attrs)
