@@ -224,7 +224,7 @@ def _with_novel(findings: dict[int, SearchResult], known_findings: Sequence[Sear
     added: list[Variant] = []
     votes = Counter(variant for finding in known_findings for variant in finding.matching)
     usual = votes.most_common(1)[0][0]
-    outsiders = [finding for finding in known_findings if usual not in finding.matching]  # each has a telling element
+    outsiders = [finding for finding in known_findings if usual not in finding.matching]  # ruled out `usual`
     for variant in _common_programs(novel):
         if len(known_findings) > limit and variant.multiplier.bits is None:
             continue  # of a multiplier, the width alone is one for all nodes

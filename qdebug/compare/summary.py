@@ -24,8 +24,8 @@ from qdebug.compare.result.nonfinite import nonfinite_of
 from qdebug.compare.result.origin import (
     ErrorsByInput,
     compounding_nodes,
+    path_to_origin,
     sole_contributor,
-    way_to_origin,
     worst_output,
 )
 from qdebug.compare.result.result import (
@@ -107,7 +107,7 @@ def sum_up(
         outcome = verdict(
             table,
             missing,
-            way=way_to_origin(table, graph, errors=errors, born=nonfinite),
+            way=path_to_origin(table, graph, errors=errors, born=nonfinite),
             output=worst,
             outputs=graph.outputs,
             compounding=compounding_nodes(table, graph),

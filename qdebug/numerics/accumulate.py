@@ -126,7 +126,7 @@ class ErrorAccumulator:
         return tally.is_finite and (low is None or low <= extremes.low) and (high is None or extremes.high <= high)
 
     def add_unchanged(self, other: ErrorAccumulator) -> None:
-        """Add the reference of another accumulator compared with itself. All its elements must be finite."""
+        """Add elements that have no error: the finite reference values of another accumulator, on both sides."""
         lsb = self._step is not None and np.isfinite(self._step) and self._step > 0
         self._tally.merge(other._tally.unchanged(lsb=bool(lsb)))
 

@@ -388,7 +388,7 @@ def _dense(net: NetBuilder, x_type: np.dtype, w_type: np.dtype) -> None:
 
 
 def _depthwise() -> Iterator[ProbeModel]:
-    """Convolve each channel with its own filter. Sums have few products, so powers of two produce the ties."""
+    """Convolve each channel with its own filter. Sums of few products rarely end at a tie; powers of two do."""
     rng = np.random.default_rng(SEED)
     for x_type, w_type in _PRODUCT_TYPES:
         net = NetBuilder("conv", f"conv depthwise {x_type} x {w_type}")

@@ -131,7 +131,7 @@ def _convert_to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _convert_exactly(array: np.ndarray, target: np.dtype[Any], dtype: str) -> np.ndarray | None:
-    """Convert numbers to a dtype that holds all of them exactly; None if it cannot."""
+    """Convert numbers to a dtype that holds all of them exactly; None if there is none."""
     try:
         own_dtype = logical_name(array.dtype)
     except ValueError:

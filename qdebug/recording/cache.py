@@ -168,7 +168,7 @@ def _identity(recording: FileRecording) -> str:
 def _code_stamps() -> list[str]:
     """Return what identifies the state of the code. In a working copy, the version alone is not enough."""
     stamps = [f"qdebug {version.__version__}", f"numpy {np.__version__}", platform.machine()]
-    with contextlib.suppress(metadata.PackageNotFoundError):  # the reference evaluator replays some operators
+    with contextlib.suppress(metadata.PackageNotFoundError):  # onnx is optional; its evaluator replays some operators
         stamps.append(f"onnx {metadata.version('onnx')}")
     with contextlib.suppress(OSError):  # imported from an archive: the version must suffice
         for path in sorted(Path(version.__file__).parent.glob("**/*.py")):

@@ -37,7 +37,7 @@ Changes = Mapping[int, bytes]
 
 
 class ReplayStates(Generic[V]):
-    """Values of replays before some of their nodes. The least recently used are dropped first."""
+    """Intermediate values of replays, saved ahead of some nodes. The least recently used are dropped first."""
 
     def __init__(self) -> None:
         self._states: dict[tuple[Runs, int, frozenset[tuple[int, bytes]]], V] = {}

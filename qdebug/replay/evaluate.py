@@ -46,7 +46,7 @@ def average_codes(unit: Unit, sums: HeavyPart) -> Columns:
     include = bool(call.integer("count_include_pad"))
     count = counts(window, include_pad=include)
     if sums.columns == "raw" and np.any(operand.zero_point) and include and any((*window.begin, *window.end)):
-        raise ValueError("counted padding would be code 0, not the zero point")
+        raise ValueError("padding included in the average would be code 0, not the zero point")
     if sums.columns == "taps" and include:
         count = np.full_like(count, np.prod(window.kernel))
     if sums.columns in ("real", "taps", "nines"):

@@ -31,7 +31,7 @@ def index_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
 
 
 def _other_starts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a part of as many elements along an axis that begins elsewhere, nearest ones first."""
+    """Yield slices of the same length that start elsewhere along the axis, nearest ones first."""
     if node.op != "Slice" or not _SLICE_ALONG_AXES <= len(node.inputs) <= _SLICE_WITH_STEPS:
         return
     data, starts, ends, axes, *steps = (values[name] for name in node.inputs if name)

@@ -208,7 +208,7 @@ def _other_functions(node: Node) -> Iterator[Mistake]:
     gate = operators.of(node.op).gate
     is_function = len(node.inputs) == 1 and (functions or gate is not None or node.op == "Gelu")
     for title, op, domain, attrs in _WITH_ATTRIBUTES if is_function else ():
-        if node.op != op:  # else it is another attribute
+        if node.op != op:  # the same operator differs in attributes only
             function_node = replace(node, op=op, domain=domain, attrs=attrs)
             yield Mistake(likely=f"it computes {title}, not {node.op}", node=function_node, values={})
     if gate is not None and gate.attrs:

@@ -467,7 +467,7 @@ def _tensor_names(tensors: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _is_external(tensor: Any) -> bool:
-    """Return whether a tensor's data is in another file, which LiteRT before 2.1 does not know."""
+    """Return whether a tensor's data is in another file, which LiteRT before 2.1 does not support."""
     return bool(getattr(tensor, "externalBuffer", 0))
 
 

@@ -576,7 +576,10 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
 
 
 def _layout_before_transpose(tensor: str, sides: _Sides) -> Transform | None:
-    """Return the layout of a tensor that a Transpose brings into its partner's order, judging by the shapes alone."""
+    """Return how a tensor must be transposed to match its partner, if one of its readers is that Transpose.
+
+    Only the shapes are considered.
+    """
     partner = sides.partners.get(tensor, "")
     if not all(name in run.recorded and run.has(name) for run, name in ((sides.run, tensor), (sides.other, partner))):
         return None

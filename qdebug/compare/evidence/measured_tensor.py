@@ -130,7 +130,7 @@ class MeasuredTensor:
 
     @property
     def input_difference(self) -> InputDifference | None:
-        """The difference of a network input, or None if it is not an input or user limits judge it."""
+        """The difference of a network input, or None if it is not an input, or has limits set by the user."""
         is_given = self.stats is not None and self.limits.judge_whole(self.stats)
         return None if is_given else self._runs.different_inputs.get(self.entry.tensor)
 

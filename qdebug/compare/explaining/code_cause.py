@@ -36,7 +36,7 @@ class CodeCause:
 
 
 def cause_of_codes(recording: Recording, tensor: str, *, roundings: bool = True) -> CodeCause:
-    """Look for the cause of values that no known arithmetic reproduces. For real numbers, look for their location.
+    """Look for the cause of values that no known arithmetic reproduces; of real numbers, for where the wrong ones are.
 
     Args:
         recording: The run.

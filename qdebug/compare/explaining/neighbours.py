@@ -12,7 +12,7 @@ __all__ = ["with_neighbours"]
 
 
 def with_neighbours(graph: Graph, answers: Sequence[NodeExplanation]) -> tuple[NodeExplanation, ...]:
-    """Note at unexplained nodes if their inputs, or all their readers, are unexplained too.
+    """Annotate unexplained nodes that have an unexplained input, or whose readers are all unexplained.
 
     A kernel that computes wrongly passes wrong values on, and its readers compute correctly from them. If the readers
     do not fit either, the values were more likely recorded wrongly.

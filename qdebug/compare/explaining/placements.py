@@ -116,7 +116,7 @@ def with_placement(recording: Recording, node: Node, tensor: str, answer: NodeEx
 
 
 def _explained(answer: NodeExplanation, words: str, short: str, *, alone: int, tried: int) -> NodeExplanation:
-    """Return the answer for a node whose every bit follows from its roundings, given in words."""
+    """Return the answer for a node whose roundings explain every bit; `words` describes them."""
     return NodeExplanation(
         node=answer.node,
         op=answer.op,

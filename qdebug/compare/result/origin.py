@@ -39,8 +39,8 @@ __all__ = [
     "costliest",
     "largest_fall",
     "original_of",
+    "path_to_origin",
     "sole_contributor",
-    "way_to_origin",
     "way_upwards",
     "with_gain",
     "worst_output",
@@ -82,7 +82,7 @@ def _ratio(out: float | None, into: Sequence[float | None]) -> float | None:
     return out / largest
 
 
-def way_to_origin(
+def path_to_origin(
     of: ResultTable, graph: Graph, *, errors: ErrorsByInput | None = None, born: Nonfinite | None = None
 ) -> tuple[NodeResult, ...]:
     """Find the node whose own error feeds the worst output error, and the path to it.

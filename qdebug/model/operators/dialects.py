@@ -194,7 +194,7 @@ def _lite_hybrid(
 def _lite_pool(foreign: ForeignNode) -> Translated:
     fused_attrs, info = _activation(foreign), foreign.graph.tensors.get(foreign.node.outputs[0])
     if fused_attrs and of(foreign.plain.op).selects and (info is None or info.quant is None):
-        raise UntranslatableError  # on codes it moves the ends of the range; ONNX has no such pool of real numbers
+        raise UntranslatableError  # ONNX's real-valued pooling has no fused activation; codes express it by their range
     kernel = (int(foreign.stated("filter_height")), int(foreign.stated("filter_width")))
     return foreign.as_onnx(attrs={**_lite_window(foreign), "kernel_shape": kernel, **fused_attrs})
 

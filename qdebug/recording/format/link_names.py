@@ -20,7 +20,7 @@ _EMPTY, _CUT = b"%", b"%~"
 _SPECIAL_LINKS = {b"": _EMPTY, b".": b"%2E", b"..": b"%2E%2E"}
 """Links of names that cannot be links themselves."""
 _CONTROL = re.compile(
-    rb"[\x00-\x1f\x7f]"  # NUL ends a text, other characters control a terminal
+    rb"[\x00-\x1f\x7f]"  # NUL terminates a string, other characters control a terminal
     rb"|\xc2[\x80-\x9f]"  # further control characters
     rb"|\xed[\xa0-\xbf][\x80-\xbf]"  # lone surrogates, which are not valid UTF-8
 )

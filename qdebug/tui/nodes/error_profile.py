@@ -221,7 +221,7 @@ def _draw_marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Pie
     """Draw the line below the plot: failures, acknowledged rows, the first divergence and the cursor."""
     table, cells = navigator.table, len(plot.failing)
     failing, excused, pending = plot.failing, plot.excused, plot.pending
-    if table.ordered * 2 <= cells:  # a node has several cells, and one mark
+    if table.ordered * 2 <= cells:  # each node covers several cells: mark the middle one only
         is_middle = np.zeros(cells, dtype=bool)
         is_middle[[_cell(row, cells, table.ordered) for row in range(table.ordered)]] = True
         failing, excused, pending = failing & is_middle, excused & is_middle, pending & is_middle

@@ -412,7 +412,7 @@ class MendView(DrawnView):
 
 
 def _replay_difference(facts: EditFacts | None) -> str:
-    """Return by how much a replay without edits differs from the recorded outputs; "" if it does not.
+    """Describe how far a replay without edits is from the recorded outputs; "" if it equals them.
 
     This difference is not part of any edit's gain, but it is part of the outputs shown with edits.
     """

@@ -5,7 +5,7 @@ from dataclasses import replace
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.policy import verdict
 from qdebug.compare.result.node_result import is_beyond
-from qdebug.compare.result.origin import largest_fall, way_to_origin
+from qdebug.compare.result.origin import largest_fall, path_to_origin
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, Node
@@ -52,7 +52,7 @@ def test_the_node_that_declares_another_shape_is_the_origin_of_shapes_and_errors
         result(2, Status.INCOMPARABLE, reason="shapes"),
         result(3, Status.DIVERGED, reason="it is far off"),
     ]
-    origin = way_to_origin(ResultTable(nodes), chain(4))[-1]
+    origin = path_to_origin(ResultTable(nodes), chain(4))[-1]
     assert origin is not None
     assert origin.node == "n1"
     summed = verdict(ResultTable(nodes), (), way=(origin,))
@@ -61,7 +61,7 @@ def test_the_node_that_declares_another_shape_is_the_origin_of_shapes_and_errors
 
 
 def test_without_anything_beyond_a_limit_there_is_no_origin():
-    assert way_to_origin(ResultTable([result(0, Status.WITHIN), result(1, Status.INCOMPARABLE)]), chain(2)) == ()
+    assert path_to_origin(ResultTable([result(0, Status.WITHIN), result(1, Status.INCOMPARABLE)]), chain(2)) == ()
 
 
 def test_a_harmless_finding_above_is_named_as_the_cause_of_an_infinity():
@@ -70,7 +70,7 @@ def test_a_harmless_finding_above_is_named_as_the_cause_of_an_infinity():
         result(1, Status.IDENTICAL),
         result(2, Status.NONFINITE, reason="one element is infinite"),
     ]
-    origin = way_to_origin(ResultTable(nodes), chain(3))[-1]
+    origin = path_to_origin(ResultTable(nodes), chain(3))[-1]
     assert origin is not None
     assert origin.reason == "one element is infinite, after 'n0': its constant is gone"
     assert origin.reason in verdict(ResultTable(nodes), (), way=(origin,)).sentence
@@ -79,12 +79,12 @@ def test_a_harmless_finding_above_is_named_as_the_cause_of_an_infinity():
         inputs=["x", "t1"],
         outputs=["t2"],
     )
-    assert way_to_origin(ResultTable(nodes), aside)[-1] is nodes[2]
+    assert path_to_origin(ResultTable(nodes), aside)[-1] is nodes[2]
 
 
 def test_an_infinity_is_named_before_a_larger_error_and_though_it_leaves_no_trace():
     nodes = [result(0, Status.DIVERGED), result(1, Status.NONFINITE, reason="born"), result(2, Status.WITHIN)]
-    origin = way_to_origin(ResultTable(nodes), chain(3))[-1]
+    origin = path_to_origin(ResultTable(nodes), chain(3))[-1]
     assert origin is nodes[1]
 
 
@@ -106,11 +106,11 @@ def wrong(index, status=Status.DIVERGED):
 def test_a_copy_that_is_wrong_is_named_as_the_node_that_the_model_has():
     carried = result(2, Status.WITHIN, metrics=stats_of(0.5), introduced=stats_of(0.0), propagated=stats_of(0.5))
     both = ResultTable([wrong(0), wrong(1), carried])
-    assert way_to_origin(both, copied(("n0",)))[-1].node == "n0"
-    assert way_to_origin(both, copied(()))[-1].node == "n1"
-    assert way_to_origin(both, copied(("n0",), op="Neg"))[-1].node == "n1"
+    assert path_to_origin(both, copied(("n0",)))[-1].node == "n0"
+    assert path_to_origin(both, copied(()))[-1].node == "n1"
+    assert path_to_origin(both, copied(("n0",), op="Neg"))[-1].node == "n1"
     healthy = ResultTable([wrong(0, Status.WITHIN), wrong(1), carried])
-    assert way_to_origin(healthy, copied(("n0",)))[-1].node == "n1"
+    assert path_to_origin(healthy, copied(("n0",)))[-1].node == "n1"
 
 
 def test_the_verdict_says_what_the_model_calls_a_node():
