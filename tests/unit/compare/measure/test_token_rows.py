@@ -132,7 +132,7 @@ def test_invalid_tokens_get_one_sentence(trainer, tmp_path):
         ({"backend": tmp_path / "names.npz"}, "not the index of a step"),
         ({"backend": tmp_path / "shape.npz"}, "not integers"),
         ({"backend": tmp_path / "others.npz"}, "no token in common"),
-        ({"engine": tmp_path / "others.npz"}, "no side"),
+        ({"engine": tmp_path / "others.npz"}, "Unknown side"),
         ({"reference": tmp_path / "others.npz"}, "does not state the tokens"),
     ):
         with pytest.raises(QdebugError, match=reason):
