@@ -576,7 +576,7 @@ def _is_quantized(path: Path) -> bool:
 
 
 def _accepting_options(result: RunComparison) -> list[str]:
-    """Return the options that accept what makes a comparison incomplete."""
+    """Return the `--allow-*` options under which an incomplete comparison could pass."""
     from qdebug.compare.align.pairs import UnmatchedKind
     from qdebug.model import Fidelity
 
@@ -594,7 +594,7 @@ def _accepting_options(result: RunComparison) -> list[str]:
 
 
 def _incomplete_commands(pair: tuple[Path, Path], result: RunComparison) -> list[list[str | Path]]:
-    """Return the commands that show what an incomplete comparison lacks."""
+    """Return the next commands after INCOMPLETE, which show the missing tensors."""
     options = _accepting_options(result)
     if "--allow-uncompared" in options:
         return [["qdebug", "diff", *pair, "--verbose"]]

@@ -53,7 +53,7 @@ _ESCAPE_SECONDS = 0.15
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
 """Keys by the final letter of their escape sequences."""
 _ALT_DIGITS = dict(zip("¡™£¢∞§¶•ª", "123456789", strict=True))
-"""Digits by what Textual reads where one follows an escape at once: what alt and the digit type on a Mac."""
+"""Digits by the character that Alt and the digit type on a Mac. Textual reports it for an escape before a digit."""
 
 LIMITS_FILE = Path("qdebug-limits.toml")
 """File for acknowledgements if no limits file is given and the project has none."""

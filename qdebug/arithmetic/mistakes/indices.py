@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.arithmetic.mistakes.mistake import Mistake, always
 from qdebug.model import Node
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
 
@@ -92,10 +92,6 @@ _NEUTRAL: Mapping[str, float] = MappingProxyType({"add": 0, "mul": 1, "min": np.
 """Numbers that change nothing, by reduction."""
 
 
-def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
-    return result
-
-
 _INDEXING_OPS = ("Gather", "GatherElements", "GatherND")
 
 
@@ -126,7 +122,7 @@ def _wrong_indices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         offsets = sum(position * stride for position, stride in zip(positions, strides, strict=True))
         result = np.take(data.reshape(-1), offsets, mode="wrap")
         likely = "negative indices are not counted from the end: they read the memory before"
-        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
+        yield Mistake(likely=likely, node=node, values={}, after=always(result))
     if isinstance(axis, int) and node.op == "Gather":
         for other_axis in range(data.ndim):
             if other_axis != axis % data.ndim and np.all(

@@ -16,7 +16,7 @@ import numpy as np
 from qdebug.arithmetic.mistakes.accumulation import short_sums
 from qdebug.arithmetic.mistakes.attention import attention_mistakes
 from qdebug.arithmetic.mistakes.layers import layer_mistakes
-from qdebug.arithmetic.mistakes.mistake import Mistake, applicable, without_inputs
+from qdebug.arithmetic.mistakes.mistake import Mistake, always, applicable, without_inputs
 from qdebug.arithmetic.mistakes.normalization import normalization_mistakes, other_windows
 from qdebug.arithmetic.mistakes.packed import packed_mistakes
 from qdebug.arithmetic.mistakes.scales import late_zero_points
@@ -92,11 +92,7 @@ def _overflowing_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
         result = np.where(
             is_beyond, np.where(np.isnan(data), 0, becomes) if "saturate" in words else becomes, representable
         )
-        yield Mistake(likely=words, node=node, values={}, after=partial(_replaced, result=result.astype(dtype)))
-
-
-def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
-    return result
+        yield Mistake(likely=words, node=node, values={}, after=always(result.astype(dtype)))
 
 
 def _ignored_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

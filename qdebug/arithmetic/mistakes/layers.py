@@ -16,7 +16,7 @@ import numpy as np
 
 from qdebug.arithmetic.mistakes.attributes import wrong_choices
 from qdebug.arithmetic.mistakes.indices import index_mistakes
-from qdebug.arithmetic.mistakes.mistake import Mistake, applicable
+from qdebug.arithmetic.mistakes.mistake import Mistake, always, applicable
 from qdebug.arithmetic.mistakes.recurrent import recurrent_mistakes
 from qdebug.arithmetic.mistakes.resizing import resizing_mistakes
 from qdebug.arithmetic.mistakes.windows import window_mistakes
@@ -92,7 +92,7 @@ def _softmax_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
         result = np.concatenate([power / power.sum(axis, keepdims=True) for power in powers], axis)
         result = np.log(result) if node.op == "LogSoftmax" else result
         likely = f"each block of {block} elements is normalized by itself"
-        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result.astype(data.dtype)))
+        yield Mistake(likely=likely, node=node, values={}, after=always(result.astype(data.dtype)))
 
 
 def _signed_shifts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -103,7 +103,7 @@ def _signed_shifts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     signed = data.view(f"i{data.dtype.itemsize}")
     result = np.right_shift(signed, places.astype(signed.dtype)).view(data.dtype)
     likely = "the highest bit is repeated, as in a shift of signed integers"
-    yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
+    yield Mistake(likely=likely, node=node, values={}, after=always(result))
 
 
 def _other_labels(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -146,9 +146,7 @@ def _other_ties(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistak
         ("toward 0", np.copysign(np.ceil(np.abs(data) - data.dtype.type(0.5)), data)),
     ):
         likely = f"halves are rounded {direction}, not to even"
-        yield Mistake(
-            likely=likely, node=node, values={}, after=partial(_replaced, result=rounded), about=_WHOLE_NUMBERS
-        )
+        yield Mistake(likely=likely, node=node, values={}, after=always(rounded), about=_WHOLE_NUMBERS)
 
 
 _WHOLE_NUMBERS = "whole numbers"
@@ -166,7 +164,7 @@ def _restarting_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
         parts = np.split(data, range(block, data.shape[axis], block), axis)
         result = np.concatenate([np.cumsum(part, axis, dtype=data.dtype) for part in parts], axis)
         likely = f"its sums begin again every {block} elements"
-        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
+        yield Mistake(likely=likely, node=node, values={}, after=always(result))
 
 
 def _exchanged_sides(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -265,7 +263,7 @@ def _mistaken_quotients(node: Node, dividend: np.ndarray, divisor: np.ndarray) -
             likely=f"its quotients are {rounding_text}",
             node=node,
             values={},
-            after=partial(_replaced, result=quotients),
+            after=always(quotients),
         )
 
 
@@ -330,7 +328,7 @@ def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
             result = shares / (shares.sum(axis, keepdims=True) + lanes * np.exp(-largest))
             result = np.log(result) if node.op == "LogSoftmax" else result
         likely = f"the sum counts {lanes} empty lanes beyond the {data.shape[axis]} elements, each as exp(0)"
-        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result.astype(data.dtype)))
+        yield Mistake(likely=likely, node=node, values={}, after=always(result.astype(data.dtype)))
 
 
 def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
@@ -423,7 +421,7 @@ def _reordered_lists(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
         widths = list(zip(values[pads][:half].tolist(), values[pads][half:].tolist(), strict=True))
         symmetric = np.pad(data, widths, mode="symmetric") if half == data.ndim else data
         likely = "the mirrored padding repeats the outermost values as well"
-        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=symmetric))
+        yield Mistake(likely=likely, node=node, values={}, after=always(symmetric))
     filled = node.inputs[2] if node.op == "Pad" and len(node.inputs) > 2 else ""
     if filled and np.any(values[filled]):
         likely = "the padding value is ignored"
@@ -503,7 +501,7 @@ def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
     has_carry = (np.frexp(rounded)[0] == np.copysign(0.5, rounded)) & (np.abs(rounded) > np.abs(values_in_float32))
     result = np.where(has_carry, rounded / 2, rounded).astype(dtype)
     likely = f"values that round up to a power of 2 in {short_format.name} become half of it"
-    yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
+    yield Mistake(likely=likely, node=node, values={}, after=always(result))
 
 
 def _wrong_powers_of_two(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -525,9 +523,7 @@ def _wrong_powers_of_two(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
     mantissa, exponent = np.frexp(np.abs(data.astype(np.float64)))
     rounded = np.ldexp(1.0, exponent - 1 + np.frexp(mantissa + 0.125)[1])
     likely = f"scales become the next power of two only from 1.75 times one on, not {stated_words}"
-    yield Mistake(
-        likely=likely, node=node, values={}, after=partial(_replaced, result=rounded.astype(onnx_dtype(_E8M0)))
-    )
+    yield Mistake(likely=likely, node=node, values={}, after=always(rounded.astype(onnx_dtype(_E8M0))))
 
 
 _E8M0 = 24
@@ -540,7 +536,3 @@ _POWER_RULES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Results of rounding a scale, by rounding mode of ONNX's Cast."""
-
-
-def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
-    return result

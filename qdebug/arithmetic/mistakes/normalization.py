@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from math import prod
 
 import numpy as np
 
 from qdebug.arithmetic.mistakes.layers import empty_lanes, scale_and_bias_positions
-from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.arithmetic.mistakes.mistake import Mistake, always
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
 
@@ -40,7 +39,7 @@ def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iter
             *_other_axes(data.astype(np.float64), shaped.ndim - data.ndim, axes, epsilon, is_centered=is_centered),
         ):
             result = _scaled_and_biased(node, values, normalized.reshape(data.shape))
-            yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
+            yield Mistake(likely=likely, node=node, values={}, after=always(result))
         if is_centered:
             yield from _bias_before_scale(node, values, shaped, axes, epsilon)
             yield from _statistics_of_part(node, values, shaped, axes, epsilon)
@@ -85,7 +84,7 @@ def other_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mist
         result = (data / (bias + alpha / size * total) ** beta).astype(data.dtype)
         likely = f"the sums reach from channel {window[0]:+d} to {window[-1]:+d}, not from {-before:+d} to {after:+d}"
         if window:
-            yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=result))
+            yield Mistake(likely=likely, node=node, values={}, after=always(result))
 
 
 def _other_statistics(
@@ -175,7 +174,7 @@ def _bias_before_scale(
         likely="the bias is added before the scale is applied",
         node=node,
         values={},
-        after=partial(_replaced, result=result),
+        after=always(result),
     )
 
 
@@ -213,7 +212,7 @@ def _statistics_of_part(
             likely=f"the statistics are those of the first {end} of {count} elements",
             node=node,
             values={},
-            after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
+            after=always(_scaled_and_biased(node, values, result)),
         )
 
 
@@ -231,7 +230,7 @@ def _statistics_of_other_rows(
     ):
         result = ((rows - mean[taken]) / deviation[taken]).reshape(values[node.inputs[0]].shape)
         scaled = _scaled_and_biased(node, values, result)
-        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=scaled))
+        yield Mistake(likely=likely, node=node, values={}, after=always(scaled))
 
 
 def _variances_of_blocks(
@@ -251,7 +250,7 @@ def _variances_of_blocks(
             likely=f"the variance is the average of those of blocks of {block} elements, each around its own mean",
             node=node,
             values={},
-            after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
+            after=always(_scaled_and_biased(node, values, result)),
         )
 
 
@@ -297,7 +296,7 @@ def _statistics_with_next_row(
                     f"{title}{where}, and are divided by {divisor}",
                     node=node,
                     values={},
-                    after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
+                    after=always(_scaled_and_biased(node, values, result)),
                 )
 
 
@@ -317,7 +316,7 @@ def _statistics_of_memory(
         likely=f"the statistics are those of {groups} parts of channels-last memory, not of its channels",
         node=node,
         values={},
-        after=partial(_replaced, result=_scaled_and_biased(node, values, result)),
+        after=always(_scaled_and_biased(node, values, result)),
     )
 
 
@@ -351,7 +350,3 @@ def _scaled_and_biased(
                 return result.astype(values[node.inputs[0]].dtype)
             total = apply(total, parameter)
     return np.asarray(total, values[node.inputs[0]].dtype)
-
-
-def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
-    return result

@@ -13,7 +13,7 @@ from itertools import chain, combinations, permutations
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.arithmetic.mistakes.mistake import Mistake, always
 from qdebug.model import Node, operators
 from qdebug.numerics.short_formats import SHORT_FORMATS
 
@@ -61,7 +61,7 @@ def rewritings(node: Node, result: np.ndarray) -> Iterator[Mistake]:
             likely=text.format("the result"),
             node=node,
             values={},
-            after=partial(_replaced, result=array),
+            after=always(array),
             about="result",
         )
 
@@ -76,10 +76,6 @@ def _accumulated_tiles(array: np.ndarray) -> Iterator[Reading]:
                 total.append(total[-1].take(range(part.shape[axis]), axis) + part)
             text = f"{{}} of each {tile} indices along axis {axis} is added to that of the ones before (not cleared)"
             yield text, np.concatenate(total[1:], axis)
-
-
-def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
-    return result
 
 
 def misreadings(array: np.ndarray) -> Iterator[Reading]:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes.mistake import Mistake, without_inputs
+from qdebug.arithmetic.mistakes.mistake import Mistake, always, without_inputs
 from qdebug.model import Node, operators
 from qdebug.replay.registry import run_node
 
@@ -137,25 +137,19 @@ def _transposed_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Ma
         reached = np.sum([is_reached for _, is_reached in parts], axis=0)
         total = sum(part for part, _ in parts) + bias.reshape(-1, *[1] * (filters.ndim - 2)) * reached
         likely = "the bias is added with each element of the filter that reaches a place"
-        yield Mistake(
-            likely=likely, node=node, values={}, after=partial(_replaced, result=np.asarray(total, filters.dtype))
-        )
+        yield Mistake(likely=likely, node=node, values={}, after=always(np.asarray(total, filters.dtype)))
     for ordered, which in ((parts[::-1], "last"), (parts, "first")):
         result = np.zeros_like(parts[0][0])
         for part, is_reached in ordered:  # a smaller tap reaches a place from a later input
             result = np.where(is_reached, part, result)
         total = result if bias is None else result + bias.reshape(-1, *[1] * (result.ndim - 2))
         likely = f"where filters overlap, the {which} input alone counts instead of the sum"
-        yield Mistake(likely=likely, node=node, values={}, after=partial(_replaced, result=total.astype(result.dtype)))
+        yield Mistake(likely=likely, node=node, values={}, after=always(total.astype(result.dtype)))
 
 
 _CHANNELS_AND_MORE = 3
 _MOST_TAPS = 64
 """Elements of the largest filter of which each is computed alone."""
-
-
-def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
-    return result
 
 
 def _summed_groups(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

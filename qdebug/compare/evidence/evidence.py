@@ -41,7 +41,7 @@ __all__ = ["Evidence"]
 
 
 class Evidence(MeasuredTensor):
-    """The evidence on one compared tensor: its error, and what may explain it."""
+    """The evidence on one compared tensor: its error and possible explanations."""
 
     has_compensating_bias = cached_property(bias_correction.has_compensating_bias)
     channel_factors = cached_property(equalization.channel_factors)

@@ -435,7 +435,7 @@ class MeasuredTensor:
 
     @cached_property
     def exceeds_rounding(self) -> bool:
-        """Whether the error exceeds what rounding to the float format of the values explains."""
+        """Whether the error exceeds the rounding error of the values' float format."""
         has_format = self.attribution is not None and self.attribution.short is not None
         return has_format and self._exceeds_limit(self.attribution)
 

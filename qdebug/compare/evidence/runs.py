@@ -1,4 +1,4 @@
-"""The two aligned runs, and what the evidence on several tensors shares."""
+"""The two aligned runs, and evidence that several tensors share."""
 
 from __future__ import annotations
 

@@ -34,13 +34,13 @@ class CodedSample:
 
 
 class CodeLines:
-    """The codes of a node's output in all samples, as a linear function of what they should be.
+    """The codes of a node's output in all samples, fitted as a linear function of the exact result.
 
     Args:
         recording: The run.
         form: The node's real-valued form.
         tensor: The codes, of one scale.
-        samples: What they are and should be.
+        samples: The recorded codes and the exact result of each sample.
     """
 
     def __init__(self, recording: Recording, form: Node, tensor: str, samples: Sequence[CodedSample]) -> None:

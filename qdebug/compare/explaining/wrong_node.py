@@ -347,7 +347,7 @@ class WrongNode:
         return self._clause_of_fitting(mistakes(self._form, self._sample(self._places[0]).result.operands, self._opset))
 
     def _code_lines(self) -> CodeLines:
-        """Return the codes of all samples, with what they should be."""
+        """Return the codes of all samples, with the exact results."""
         samples = [
             CodedSample(exact=sample.exact, codes=self._recording.load(self._tensor, *place), wrong=sample.wrong)
             for place in self._places
