@@ -4,6 +4,7 @@
     python tests/faults/operator_bugs.py --codes            the chip rounds results to codes, and shows these alone
     python tests/faults/operator_bugs.py --fused            the chip shows the result of the next node alone
     python tests/faults/operator_bugs.py --further          with 131 more cases, of which more are not named
+    python tests/faults/operator_bugs.py --every N          one case in N; can be given with each of these
 
 The cases, in `product_bugs.py`, `window_bugs.py`, `function_bugs.py` and `reported_bugs.py`, are of kinds that public
 reports repeat, and were written down before any was tried. Each is recorded twice: the right result comes from ONNX
@@ -14,6 +15,7 @@ named. It ends with 1 if fewer than 92 % are named (85 % with --further), or if 
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -215,29 +217,45 @@ def cause_of(tried: Case, right: Sequence[np.ndarray], chip: MemoryRecording) ->
     return result["verdict"]["origin"], "; ".join(dict.fromkeys(sentences))
 
 
-def main() -> int:
-    """Try each case, and print those whose cause is not named."""
+def selected_cases(options: argparse.Namespace) -> list[Case]:
+    """Return the cases that match a pattern, or all of them, thinned out to one in `options.every`."""
     import function_bugs  # noqa: F401  these modules fill CASES
     import product_bugs  # noqa: F401
     import reported_bugs  # noqa: F401
     import window_bugs  # noqa: F401
 
-    if "--further" in sys.argv:
+    if options.further:
         import further_reported_bugs  # noqa: F401
+    patterns = options.patterns or [""]
+    matching = [bug for bug in CASES if any(re.search(pattern, bug.title) for pattern in patterns)]
+    return matching[:: options.every]
 
+
+def read_options() -> argparse.Namespace:
+    """Read the command line; see the module docstring."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("patterns", nargs="*")
+    parser.add_argument("--codes", action="store_true")
+    parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--further", action="store_true")
+    parser.add_argument("--every", type=int, default=1)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Try each case, and print those whose cause is not named."""
+    options = read_options()
     warnings.filterwarnings("ignore")
-    patterns = [text for text in sys.argv[1:] if not text.startswith("--")]
-    in_codes, fused = "--codes" in sys.argv, "--fused" in sys.argv
-    origin_of_case = "quant" if in_codes else "after" if fused else "node"
+    origin_of_case = "quant" if options.codes else "after" if options.fused else "node"
     named = at_node = total = 0
-    for tried in (each for each in CASES if not patterns or any(re.search(text, each.title) for text in patterns)):
+    for tried in selected_cases(options):
         right, wrong = results(tried)
-        if (in_codes and not shows_in_codes(right, wrong)) or (fused and not shows_fused(right, wrong)):
+        if (options.codes and not shows_in_codes(right, wrong)) or (options.fused and not shows_fused(right, wrong)):
             continue
-        if in_codes:
+        if options.codes:
             chip = recorded_in_codes(tried, wrong[0], right[0])
         else:
-            chip = recorded_fused(tried, wrong) if fused else recorded(tried, wrong, "chip")
+            chip = recorded_fused(tried, wrong) if options.fused else recorded(tried, wrong, "chip")
         origin, text = cause_of(tried, right, chip)
         total += 1
         at_node += origin == origin_of_case
@@ -245,7 +263,7 @@ def main() -> int:
         if not is_named:
             print(f"{tried.title} | {text}", flush=True)
     print(f"cause named {named} of {total}, node found {at_node}")
-    goal = GOAL_HIDDEN if in_codes or fused else GOAL_FURTHER if "--further" in sys.argv else GOAL
+    goal = GOAL_HIDDEN if options.codes or options.fused else GOAL_FURTHER if options.further else GOAL
     return int(named < goal * total or at_node < GOAL * total)
 
 

@@ -14,9 +14,12 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnxruntime")
 @pytest.mark.parametrize(
     ("options", "total"),
     [
-        ((), "of 261"),
-        (("--codes",), "of 208"),
-        (("--fused",), "of 203"),
+        (("--every", "3"), "of 87"),
+        (("--codes", "--every", "3"), "of 70"),
+        (("--fused", "--every", "3"), "of 66"),
+        pytest.param((), "of 261", marks=pytest.mark.slow),
+        pytest.param(("--codes",), "of 208", marks=pytest.mark.slow),
+        pytest.param(("--fused",), "of 203", marks=pytest.mark.slow),
         pytest.param(("--further",), "of 392", marks=pytest.mark.slow),
     ],
 )
