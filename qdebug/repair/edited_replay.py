@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 import xxhash
@@ -33,8 +34,8 @@ __all__ = ["Change", "EditedReplay", "merge_changes"]
 
 _MAX_COMPARED = 64
 """Number of elements up to which a tensor is compared between runs before stacking."""
-_RunOutputs = tuple[int, Mapping[str, np.ndarray]]
-"""A run and the outputs of a node in it, by name."""
+_RunOutputs = tuple[tuple[int, ...], Mapping[str, np.ndarray]]
+"""One or several runs, and the outputs of a node in them by name, stacked along the first axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,6 +85,7 @@ class EditedReplay:
         self._states = ReplayStates[_ReplayedValues]()
         self._marks: set[int] = set()
         """Positions of nodes that some change touched, before which states are stored."""
+        self._shapes: dict[tuple[str, tuple[int, int]], tuple[int, ...]] = {}
         graph = backend.graph
         readers = {name: position for position, node in enumerate(graph.nodes) for name in node.inputs}
         self._last_readers = {name: position for name, position in readers.items() if name not in graph.outputs}
@@ -136,8 +138,8 @@ class EditedReplay:
         if is_real:
             self._compute_real(node, change, values_so_far, runs)
         else:
-            for run, outputs in self._compute_as_recorded(node, values_so_far, runs):
-                values_so_far.store(run, outputs)
+            for computed_runs, outputs in self._compute_as_recorded(node, values_so_far, runs):
+                values_so_far.store(computed_runs, outputs)
 
     def group_places(self, places: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
         """Group places that are replayed together: as many as fit into a core's cache."""
@@ -152,10 +154,12 @@ class EditedReplay:
 
     def _shape(self, name: str, place: tuple[int, int]) -> tuple[int, ...]:
         """Return the shape of a tensor, or () if it was not recorded."""
-        try:
-            return shape_of(self._run, name, *place)
-        except NotRecordedError:
-            return ()
+        if (name, place) not in self._shapes:
+            try:
+                self._shapes[name, place] = shape_of(self._run, name, *place)
+            except NotRecordedError:
+                self._shapes[name, place] = ()
+        return self._shapes[name, place]
 
     def reproduces(self, node: Node, place: tuple[int, int]) -> bool:
         """Return whether a node reproduces its recorded outputs from its recorded inputs; True if it cannot be run."""
@@ -198,11 +202,12 @@ class EditedReplay:
             return run_real(node, real_node, opset, values)
 
         job = _NodeRuns(node=node, runs=runs, load=load, compute=compute)
-        for run, arrays in self._compute_runs(job, real_node.inputs, values_so_far):
-            for name, array in arrays.items():
-                is_shifted = node.name in change.shifts and name == node.outputs[0]
-                result = (array + change.shifts[node.name]).astype(array.dtype) if is_shifted else array
-                self._store_real(name, result, change, values_so_far, run=run)
+        for computed_runs, stacked_results in self._compute_runs(job, real_node.inputs, values_so_far):
+            for name, stacked in stacked_results.items():
+                for run, array in zip(computed_runs, _split(stacked, len(computed_runs)), strict=True):
+                    is_shifted = node.name in change.shifts and name == node.outputs[0]
+                    result = (array + change.shifts[node.name]).astype(array.dtype) if is_shifted else array
+                    self._store_real(name, result, change, values_so_far, run=run)
 
     def _store_real(
         self, name: str, result: np.ndarray, change: Change, values_so_far: _ReplayedValues, *, run: int
@@ -213,9 +218,9 @@ class EditedReplay:
         elif name in change.quants:
             values_so_far.store_real(run, name, dequantize(quantize(result, change.quants[name]), change.quants[name]))
         elif quant is not None and is_integer(quant.dtype) and result.dtype.kind == "f":
-            values_so_far.store(run, {name: quantize(result, quant)})
+            values_so_far.store((run,), {name: quantize(result, quant)})
         else:
-            values_so_far.store(run, {name: result})
+            values_so_far.store((run,), {name: result})
 
     def _compute_runs(
         self, job: _NodeRuns, inputs: Sequence[str], values_so_far: _ReplayedValues
@@ -227,14 +232,12 @@ class EditedReplay:
         }
         stacked_results = self._compute_stacked(job, values, values_so_far) if len(runs) > 1 else None
         if stacked_results is not None:
-            parts = {name: np.split(array, len(runs)) for name, array in stacked_results.items()}
-            for index, run in enumerate(runs):
-                yield run, {name: arrays[index] for name, arrays in parts.items()}
+            yield runs, stacked_results
             return
         for index, run in enumerate(runs):
             with recorded_limits(self._run, values_so_far.places[run]):
                 yield (
-                    run,
+                    (run,),
                     job.compute({name: arrays[index if len(arrays) > 1 else 0] for name, arrays in values.items()}),
                 )
 
@@ -250,7 +253,7 @@ class EditedReplay:
         if not output_shape or not self._can_stack(node, values, varying_names, output_shape):
             return None
         stacked_inputs = {
-            name: np.concatenate(arrays) if name in varying_names else arrays[0] for name, arrays in values.items()
+            name: _stacked(arrays) if name in varying_names else arrays[0] for name, arrays in values.items()
         }
         shape = (len(runs) * output_shape[0], *output_shape[1:])
         if operators.of(node.op).reshapes:  # its stated shape is that of a single run
@@ -355,16 +358,18 @@ class _ReplayedValues:
         """Return whether a tensor may differ between runs."""
         return not self._run.graph.is_constant(name)
 
-    def store(self, run: int, values: Mapping[str, np.ndarray]) -> None:
-        """Store computed values, except codes equal to the recorded ones, which have no effect downstream."""
-        for name, array in values.items():
-            if name and (array.dtype.kind == "f" or not self._is_recorded(name, run, array)):
-                self._stored.setdefault(name, {})[run] = array
+    def store(self, runs: tuple[int, ...], stacked_values: Mapping[str, np.ndarray]) -> None:
+        """Store the values of some runs, except codes equal to the recorded ones, which have no effect downstream."""
+        for name, stacked in filter(itemgetter(0), stacked_values.items()):
+            for run, array in zip(runs, _split(stacked, len(runs)), strict=True):
+                if array.dtype.kind == "f" or not self._is_recorded(name, run, array):
+                    self._stored.setdefault(name, {})[run] = array
 
     def _is_recorded(self, name: str, run: int, array: np.ndarray) -> bool:
-        if not self._run.has(name, *self.places[run]):
+        try:
+            recorded_array = self._run.load(name, *self.places[run])
+        except NotRecordedError:
             return False
-        recorded_array = self._run.load(name, *self.places[run])
         return recorded_array.dtype == array.dtype and np.array_equal(recorded_array, array)
 
     def drop(self, name: str) -> None:
@@ -432,6 +437,26 @@ def _digest(array: np.ndarray) -> bytes:
     digest = xxhash.xxh3_128(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     digest.update(repr((array.shape, str(array.dtype))).encode())
     return bytes(digest.digest())
+
+
+def _split(stacked: np.ndarray, count: int) -> list[np.ndarray]:
+    """Return the arrays of several runs that are stacked along the first axis, as views; one run needs no such axis."""
+    if count == 1:
+        return [stacked]
+    length = len(stacked) // count
+    return [stacked[start : start + length] for start in range(0, count * length, length)]
+
+
+def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Stack the arrays of several runs along the first axis, without a copy if they are the parts of one array."""
+    whole = arrays[0].base
+    if whole is not None and whole.flags.c_contiguous and all(array.base is whole for array in arrays):
+        parts = _split(whole, len(arrays))
+        if all(
+            array.__array_interface__ == part.__array_interface__ for array, part in zip(arrays, parts, strict=True)
+        ):
+            return whole
+    return np.concatenate(arrays)
 
 
 def _are_same(arrays: Sequence[np.ndarray]) -> bool:
