@@ -450,7 +450,12 @@ def _split(stacked: np.ndarray, count: int) -> list[np.ndarray]:
 def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Stack the arrays of several runs along the first axis, without a copy if they are the parts of one array."""
     whole = arrays[0].base
-    if whole is not None and whole.flags.c_contiguous and all(array.base is whole for array in arrays):
+    if (
+        whole is not None
+        and whole.flags.c_contiguous
+        and whole.shape == (len(arrays) * len(arrays[0]), *arrays[0].shape[1:])
+        and all(array.base is whole for array in arrays)
+    ):
         parts = _split(whole, len(arrays))
         if all(
             array.__array_interface__ == part.__array_interface__ for array, part in zip(arrays, parts, strict=True)

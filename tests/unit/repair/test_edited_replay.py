@@ -33,7 +33,7 @@ MIXING = {
 }
 
 
-def recorded(tail, heights):
+def recorded(tail, heights, zero_sample=None):
     """Record a net of float32 over samples [2, height, 4]: MatMul, Relu, and what follows."""
     nodes = [
         Node(name="fc", op="MatMul", inputs=("x", "w"), outputs=("m",)),
@@ -47,6 +47,7 @@ def recorded(tail, heights):
     values = {(name, 0, 0): array for name, array in CONSTANTS.items()}
     for sample, height in enumerate(heights):
         feed = {"x": np.random.default_rng(sample).standard_normal((2, height, 4)).astype(np.float32)}
+        feed["x"] *= sample != zero_sample
         made = dict(feed)
         run_graph(graph, feed, CONSTANTS, on_tensor=made.__setitem__)
         values |= {(name, sample, 0): array for name, array in made.items()}
@@ -122,6 +123,14 @@ def test_what_a_change_does_not_reach_is_as_recorded():
     made = EditedReplay(run, Arithmetic()).outputs(Change(), run.places())
     for at, each in enumerate(made):
         np.testing.assert_array_equal(each["y"], run.load("y", at))
+
+
+def test_only_the_samples_that_a_change_reaches_go_together():
+    run = recorded([("Cast", ("h",), {"to": 6}), ("Neg", ("t0",), {})], (3,) * 12, zero_sample=11)
+    shift = Change(nodes=frozenset(["fc"]), shifts={"fc": np.float32(0.6)})
+    made = equal_outputs(EditedReplay(run, Arithmetic()), shift, run.places())
+    changed = [not np.array_equal(each["y"], run.load("y", at)) for at, each in enumerate(made)]
+    assert changed == [True] * 11 + [False]
 
 
 def test_samples_go_together_as_far_as_they_fit_into_a_cache():
