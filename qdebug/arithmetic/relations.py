@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qdebug.arithmetic.copies import copied_elements
 from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.model import Node
 from qdebug.model.thresholds.explanation import (
@@ -378,6 +379,13 @@ def _find_shuffling(result: Result, right: np.ndarray, recorded: np.ndarray) -> 
         yield "its elements are right, but in another order"
 
 
+def _copied_elements(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find wrong elements that are copies of other elements of an operand."""
+    wrong = right != recorded
+    if result.recorded.dtype == result.right.dtype:
+        yield from copied_elements(result.right, result.recorded, result.operands, wrong)
+
+
 def _find_clipping(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find results that are clamped to a range."""
     low, high = float(recorded.min()), float(recorded.max())
@@ -569,6 +577,7 @@ _COARSE_FINDERS = (
     _steps_of_table,
     _fewer_bits,
     _relation_of_part,
+    _copied_elements,
     _find_shuffling,
     _approximation,
 )

@@ -15,7 +15,7 @@ from operator import itemgetter
 import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake
-from qdebug.model import AttrValue, Node, operators
+from qdebug.model import AttrValue, Node, QuantParams, operators
 from qdebug.replay.registry import run_node
 
 __all__ = ["Dial", "dials", "miscounted_blocks", "miscounted_windows", "solve"]
@@ -33,12 +33,14 @@ class Dial:
         start: Its value in the node.
         text: The mistake in words, with `{}` for the value.
         set_to: Returns the node with another value, as a mistake without words.
+        is_whole: Whether it is an integer.
     """
 
     title: str
     start: float
     text: str
     set_to: Callable[[float], Mistake]
+    is_whole: bool = False
 
     def mistake(self, value: float) -> Mistake:
         """Return the mistake of taking another value.
@@ -54,6 +56,7 @@ def dials(
     values: Mapping[str, np.ndarray],
     defaults: Mapping[str, AttrValue | None],
     opset: Mapping[str, int],
+    quants: Mapping[str, QuantParams],
 ) -> Iterator[Dial]:
     """Yield the numbers of a node: its real attributes, its scalar inputs, and a factor and an addend of each operand.
 
@@ -62,6 +65,7 @@ def dials(
         values: Its inputs.
         defaults: Attributes that its kernel reads and the node omits.
         opset: Version of each operator set of its graph.
+        quants: Scale and zero point of the inputs that are codes with a single scale.
     """
     yield from _zero_point_dials(node, values, opset)
     is_sum = operators.of(node.op).adds  # kernels of some frameworks give one of its terms a factor
@@ -79,8 +83,22 @@ def dials(
         else:
             factor = f"{name!r} is multiplied by {{}} first"
             yield _operand_dial(node, name, factor, 1.0, partial(_combined, np.multiply, array))
+            if name in quants:
+                yield _real_zero_point_dial(node, name, array, quants[name])
+                continue
             addend = f"{{}} is added to {name!r} first"
             yield _operand_dial(node, name, addend, 0.0, partial(_combined, np.add, array))
+
+
+def _real_zero_point_dial(node: Node, name: str, array: np.ndarray, quant: QuantParams) -> Dial:
+    """Return the zero point of an operand that a node on codes reads, as a number that shifts its real values."""
+    scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
+
+    def with_zero_point(number: float) -> np.ndarray:
+        return _combined(np.add, array, (zero_point - number) * scale)
+
+    text = f"the zero point of {name!r} acts as {{}}, not {zero_point}"
+    return replace(_operand_dial(node, name, text, float(zero_point), with_zero_point), is_whole=True)
 
 
 def _zero_point_dials(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Dial]:
@@ -102,7 +120,7 @@ def _zero_point_dials(node: Node, values: Mapping[str, np.ndarray], opset: Mappi
             return Mistake(likely="", node=node, values={}, after=after)
 
         text = f"the zero point {name!r} acts as {{}}, not {zero_point}"
-        yield Dial(title=name, start=float(zero_point), text=text, set_to=set_to)
+        yield Dial(title=name, start=float(zero_point), text=text, set_to=set_to, is_whole=True)
 
 
 _FIRST_ZERO_POINT = 2

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,7 @@ from qdebug.arithmetic.mistakes.windows import window_mistakes
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Move
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
+from qdebug.numerics.float_rounding import FLOAT_ROUNDINGS, round_float
 from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.replay.precision import onnx_dtype
 from qdebug.replay.registry import has_kernel, run_node
@@ -62,6 +64,8 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         _signed_shifts(node, values),
         _compared_without_sign(node, values),
         _softmax_in_blocks(node, values),
+        _wrong_starts(node, values),
+        _padding_of_flattened_axes(node, values),
     )
     for family in families:
         yield from applicable(family)
@@ -436,6 +440,51 @@ def _reordered_lists(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
         )
 
 
+def _wrong_starts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a running maximum or minimum that starts from 0 or the smallest positive number, not the type's end."""
+    op = operators.plain(node).name
+    if op not in (*_MAXIMA, *_MINIMA) or not node.inputs or node.inputs[0] not in values:
+        return
+    dtype = values[node.inputs[0]].dtype
+    starts = {"0": 0.0}
+    if dtype.kind == "f" and op in _MAXIMA:
+        starts[f"the smallest positive {dtype.name}"] = float(np.finfo(dtype).tiny)
+    combine, title, end = (np.maximum, "maximum", "lowest") if op in _MAXIMA else (np.minimum, "minimum", "highest")
+    for text, start in starts.items():
+        yield Mistake(
+            likely=f"its running {title} starts from {text}, not from the {end} number",
+            node=node,
+            values={},
+            after=partial(_combined, combine=combine, start=start),
+        )
+
+
+def _combined(result: np.ndarray, *, combine: np.ufunc, start: float) -> np.ndarray:
+    return np.asarray(combine(result, result.dtype.type(start)))
+
+
+_MAXIMA = ("MaxPool", "GlobalMaxPool", "ReduceMax", "Max", "MaxRoiPool")
+_MINIMA = ("ReduceMin", "Min")
+
+
+def _padding_of_flattened_axes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield padding of an outer axis that mirrors or repeats single elements of the flattened inner axes, not rows."""
+    mode: Any = node.attrs.get("mode")
+    if node.op != "Pad" or mode not in ("reflect", "edge") or len(node.inputs) != _PAD_ALL_AXES:
+        return
+    data, pads = values[node.inputs[0]], values[node.inputs[1]].reshape(2, -1)
+    if pads.shape[1] != data.ndim or pads.min() < 0:
+        return
+    result = data
+    for axis in reversed(range(data.ndim)):
+        inner = prod(result.shape[axis + 1 :])
+        flat = result.reshape(*result.shape[:axis], -1)
+        widths = [(0, 0)] * axis + [(int(pads[0, axis]) * inner, int(pads[1, axis]) * inner)]
+        result = np.pad(flat, widths, mode=mode).reshape(*result.shape[:axis], -1, *result.shape[axis + 1 :])
+    likely = f"outer axes are padded by single elements of the flattened inner axes ({mode}), not by whole rows"
+    yield Mistake(likely=likely, node=node, values={}, after=always(result))
+
+
 _PAD_ALL_AXES = 2
 """Inputs of a Pad without a value and without axes."""
 
@@ -487,7 +536,7 @@ def _rescaled(result: np.ndarray, *, size: int, up: bool) -> np.ndarray:
 
 
 def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield casts to short float formats that lose a carry. Other roundings are placements, see `floats`."""
+    """Yield casts to short float formats that round in another direction or lose a carry."""
     data = values.get(node.inputs[0]) if node.inputs else None
     target = node.attrs.get("to")
     if not operators.of(node.op).casts or data is None or data.dtype.kind != "f" or not isinstance(target, int):
@@ -502,6 +551,13 @@ def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
     result = np.where(has_carry, rounded / 2, rounded).astype(dtype)
     likely = f"values that round up to a power of 2 in {short_format.name} become half of it"
     yield Mistake(likely=likely, node=node, values={}, after=always(result))
+    different_results = [rounded]
+    for name, rounding in FLOAT_ROUNDINGS.items():
+        other = round_float(values_in_float32.astype(np.float64), short_format, name).astype(np.float32)
+        if not any(np.array_equal(other, result, equal_nan=True) for result in different_results):
+            different_results.append(other)
+            likely = f"results are {rounding.words} to {short_format.name}"
+            yield Mistake(likely=likely, node=node, values={}, after=always(other.astype(dtype)))
 
 
 def _wrong_powers_of_two(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -97,7 +97,8 @@ class SegmentFinder:
         nodes, entries = backend_part
         feeds = {self._pairs[tensor].reference: tensor for tensor in entries}
         ends = {self._ref.root(name) for name in feeds}
-        reference_nodes = self._nodes_between(pair.reference, ends.__contains__)
+        reference_nodes = self._casts_between(pair.reference, feeds) if all(map(_is_cast, nodes)) else ()
+        reference_nodes = reference_nodes or self._nodes_between(pair.reference, ends.__contains__)
         if reference_nodes is not None:
             return Segment(nodes=reference_nodes, feeds=feeds, own=nodes, scaling=self._scaling(reference_nodes, nodes))
         start, partners = self._ref.root(pair.reference), self._partners
@@ -143,6 +144,20 @@ class SegmentFinder:
                     waiting.append(name)
         return _in_order(nodes_by_name.values(), graph), tuple(entries)
 
+    def _casts_between(self, output: str, feeds: Collection[str]) -> tuple[Node, ...]:
+        """Return the casts that make a tensor of one of the given tensors, or () if other nodes take part.
+
+        Alignment treats a tensor and its casts to other float formats as one tensor, but each cast rounds.
+        """
+        graph, casts = self._ref.recording.graph, list[Node]()
+        while output not in feeds:
+            producer = graph.producer(output)
+            if producer is None or not _is_cast(producer):
+                return ()
+            casts.insert(0, producer)
+            output = producer.inputs[0]
+        return tuple(casts)
+
     def _nodes_between(self, output: str, ends: Callable[[str], bool]) -> tuple[Node, ...] | None:
         graph = self._ref.recording.graph
         nodes_by_name: dict[str, Node] = {}
@@ -163,6 +178,10 @@ class SegmentFinder:
 def main_node(node: Node, segment: Segment) -> Node | None:
     """Return the reference node in a segment that has the same operator as a backend node, or None."""
     return next((n for n in segment.nodes if operators.same_family(n, node)), None)
+
+
+def _is_cast(node: Node) -> bool:
+    return operators.of(node.op).casts
 
 
 def _scales_channels(graph: Graph, node: Node) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -34,7 +34,8 @@ from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.mistaken import form_of_output, is_telling, made_by, rounding_of
 from qdebug.compare.explaining.other_tensors import substituted_operands, tensors_of_shape
 from qdebug.errors import KernelError, UsageError
-from qdebug.model import AttrValue, Node, Recording, operators
+from qdebug.model import AttrValue, Node, QuantParams, Recording, operators
+from qdebug.model.dtypes import is_integer
 from qdebug.model.thresholds.explanation import (
     CAUSE_MIN_DISTINCT_REALS,
     CAUSE_MIN_DISTINCT_VALUES,
@@ -126,7 +127,16 @@ class WrongNode:
         """Whether the error is large enough to tell mistakes inside a layer apart."""
         result = self._sample(self._places[0]).result
         error = norm(difference(result.recorded, result.right))
-        return error > max(_FAR * finite_norm(result.recorded), result.allowed)
+        smallest = 0.0 if self._is_exact else _FAR * finite_norm(result.recorded)
+        return error > max(smallest, result.allowed)
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether the whole layer only moves and casts numbers, so that each element has one right value."""
+        hidden_tensors = self._node.inputs if isinstance(self._recording, WithFused) else ()
+        chains = (self._recording.chain(name) for name in hidden_tensors if name)
+        nodes = [self._node, *self._later, *(node for chain in chains if chain is not None for node in chain.nodes)]
+        return all(operators.of(node.op).casts or operators.of(node.op).rounds_nothing for node in nodes)
 
     @property
     def coded(self) -> bool:
@@ -238,7 +248,7 @@ class WrongNode:
 
     def _rounding_of_layer(self, recorded_values: np.ndarray, place: Place) -> float:
         """Return the norm of the rounding error of the whole layer in the format that its result shows."""
-        if not isinstance(self._recording, WithFused):
+        if not isinstance(self._recording, WithFused) or self._is_exact:
             return 0.0
         short_format = format_of(recorded_values, read=())
         unit = FLOAT32_UNIT_ROUNDOFF if short_format is None else short_format.unit
@@ -401,7 +411,7 @@ class WrongNode:
         dials_by_place = [self._dials(place) for place in self._places]
         for same_dials in zip(*dials_by_place, strict=True):
             solved = solve(same_dials[0], first.recorded, partial(self._computed, self._places[0]))
-            for value in _round_numbers(solved):
+            for value in _round_numbers(solved, is_whole=same_dials[0].is_whole):
                 if value == same_dials[0].start:
                     break
                 if all(
@@ -416,7 +426,17 @@ class WrongNode:
         operands = self._sample(place).result.operands
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
             run_node(self._form, operands, self._opset, asked=defaults)
-            return list(dials(self._form, operands, defaults, self._opset))
+            return list(dials(self._form, operands, defaults, self._opset, self._quants_of_operands()))
+
+    def _quants_of_operands(self) -> Mapping[str, QuantParams]:
+        """Return the scale and zero point of each operand that is read as codes of a single scale."""
+        tensors = self._recording.graph.tensors
+        quants = {name: tensors[name].quant for name in self._form.inputs if name in tensors}
+        return {
+            name: quant
+            for name, quant in quants.items()
+            if quant is not None and is_integer(quant.dtype) and quant.scale.size == quant.zero_point.size == 1
+        }
 
     def _computed(self, place: Place, mistake: Mistake) -> np.ndarray | None:
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
@@ -587,10 +607,12 @@ class WrongNode:
         return norm(difference(recorded_subset, computed_subset)) <= sample.allowed
 
 
-def _round_numbers(value: float | None) -> list[float]:
-    """Return a number rounded to few digits first, and then to more."""
-    if value is None:
+def _round_numbers(value: float | None, *, is_whole: bool) -> list[float]:
+    """Return a number rounded to few digits first, and then to more; a whole number rounded to one."""
+    if value is None or not math.isfinite(value):
         return []
+    if is_whole:
+        return [float(round(value))]
     return list(dict.fromkeys([*(float(f"{value:.{digits}g}") for digits in (1, 2, 3, 4)), value]))
 
 

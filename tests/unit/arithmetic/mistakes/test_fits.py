@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 import pytest
 
 from qdebug.arithmetic.mistakes.fits import dials, miscounted_blocks, solve
-from qdebug.model import Node
+from qdebug.model import Node, QuantParams
 from qdebug.replay.registry import run_node
 
 OPSET = {"": 21}
@@ -28,12 +30,12 @@ def node(op, inputs, **attrs):
     return Node(name="n", op=op, inputs=tuple(inputs.split()), outputs=("y",), attrs=attrs)
 
 
-def solved(form, values, recorded):
+def solved(form, values, recorded, quants=MappingProxyType({})):
     """Return the text of each number with which the node comes close to the recorded result."""
     compute, close = computing(form, values), []
     asked = {}
     run_node(form, values, OPSET, asked=asked)
-    for dial in dials(form, values, asked, OPSET):
+    for dial in dials(form, values, asked, OPSET, quants):
         value = solve(dial, recorded, compute)
         if value is not None and np.allclose(compute(dial.mistake(value)), recorded, rtol=1e-4, atol=1e-5):
             close.append(dial.mistake(value).likely)
@@ -63,6 +65,14 @@ def test_a_number_is_solved_for(form, values, recorded, said):
         changed = {"x": values["x"] * np.float32(0.25)} if form.op == "Softmax" else {"e": np.float32(3.5)}
         recorded = run_node(form, {**values, **changed}, OPSET)["y"]
     assert said in solved(form, values, np.asarray(recorded, np.float32))
+
+
+def test_a_zero_point_is_solved_for_among_real_values():
+    quant = QuantParams(dtype="int8", scale=np.float32(0.02), zero_point=-128)
+    codes = RNG.integers(-128, 128, (8, 40))
+    values = {"x": np.float32(0.02) * (codes + 128).astype(np.float32), "w": real(40, 8)}
+    recorded = (np.float32(0.02) * (codes - 1).astype(np.float32)) @ values["w"]
+    assert "the zero point of 'x' acts as 1, not -128" in solved(node("MatMul", "x w"), values, recorded, {"x": quant})
 
 
 def test_no_number_is_solved_for_in_unrelated_values():

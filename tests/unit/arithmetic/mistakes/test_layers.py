@@ -177,6 +177,17 @@ CLIPPED = {"x": 3 * real(40), "l": np.float32(-1), "h": np.float32(2)}
 CLIP = node("Clip", "x l h")
 CHOSEN = {"xc": RNG.random((4, 8)) > 0.5, "x": real(4, 8), "x2": real(4, 8)}
 JOINED = {"x": real(3, 4), "x2": real(3, 4), "x3": real(3, 4)}
+MIRRORED = node("Pad", "x p", mode="reflect")
+
+
+def mirrored_by_elements(values):
+    """Pad columns, then mirror the elements of each flattened plane above and below it."""
+    planes = np.pad(values["x"], ((0, 0), (0, 0), (0, 0), (1, 2)), mode="reflect")
+    flat = planes.reshape(2, -1)
+    above, below = flat[:, 1 : 2 * 8 + 1][:, ::-1], flat[:, -8 - 1 : -1][:, ::-1]
+    return np.concatenate([above, flat, below], 1).reshape(1, 2, 9, 8)
+
+
 MEAN = node("ReduceMean", "x", axes=(1, 2), keepdims=0)
 
 
@@ -216,6 +227,10 @@ MEAN = node("ReduceMean", "x", axes=(1, 2), keepdims=0)
             "the lower bound is ignored",
         ),
         (MEAN, {"x": real(9, 3, 4)}, lambda v: v["x"].sum((1, 2)), "it is a sum, not a mean"),
+        (
+            MIRRORED, {"x": real(1, 2, 6, 5), "p": np.array([0, 0, 2, 1, 0, 0, 1, 2])}, mirrored_by_elements,
+            "outer axes are padded by single elements of the flattened inner axes",
+        ),
     ],
 )  # fmt: skip
 def test_movements_lists_and_bounds(right, values, made, said):
@@ -303,6 +318,17 @@ GREY = {"x": RNG.integers(0, 256, (6, 9)).astype(np.uint8), "k": RNG.integers(0,
         (
             SUMS, {"x": real(5, 6), "a": np.int64(1)}, lambda v: np.cumsum(v["x"], 0, dtype=np.float32),
             "it works along axis 0, not 1",
+        ),
+        (
+            node("MaxPool", "x", kernel_shape=(2, 2), strides=(2, 2)), {"x": real(1, 3, 12, 12) - 1},
+            lambda v: np.maximum(
+                v["x"].reshape(1, 3, 6, 2, 6, 2).max((3, 5)), np.finfo(np.float32).tiny, dtype=np.float32
+            ),
+            "its running maximum starts from the smallest positive float32, not from the lowest number",
+        ),
+        (
+            node("ReduceMin", "x", axes=(1,), keepdims=0), {"x": real(60, 3)}, lambda v: v["x"].min(1).clip(max=0),
+            "its running minimum starts from 0, not from the highest number",
         ),
         (
             POOL, BELOW,

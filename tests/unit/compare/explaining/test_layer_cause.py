@@ -57,6 +57,15 @@ def test_a_normalization_that_is_folded_across_a_relu():
     assert "BatchNormalization 'bn' is applied before Relu 'relu'" in why(nodes, values, right, wrong)
 
 
+def test_a_hidden_cast_that_truncates():
+    values = {"x": real(6, 50)}
+    nodes = [node("narrow", "Cast", "x", to=16), node("widen", "Cast", "narrow_out", to=1)]
+    narrow = values["x"].astype(ml_dtypes.bfloat16)
+    right = {"narrow_out": narrow, "widen_out": narrow.astype(np.float32)}
+    truncated = (values["x"].view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    assert "results are truncated to bfloat16 in 'narrow'" in why(nodes, values, right, truncated)
+
+
 def test_a_bias_that_is_added_after_the_scale():
     values = {"x": real(5, 8), "w": real(8, 6), "b": real(6), "f": np.float32(0.1)}
     nodes = [node("fc", "MatMul", "x w"), node("add", "Add", "fc_out b"), node("scale", "Mul", "add_out f")]
