@@ -577,8 +577,8 @@ _COARSE_FINDERS = (
     _steps_of_table,
     _fewer_bits,
     _relation_of_part,
-    _copied_elements,
     _find_shuffling,
+    _copied_elements,
     _approximation,
 )
 """Searches for a relation that several mistakes may have."""

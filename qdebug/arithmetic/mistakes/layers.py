@@ -43,7 +43,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
     families = (
         wrong_choices(node, values, opset),
         _ignored_inputs(node, values),
-        recurrent_mistakes(node, values),
+        recurrent_mistakes(node, values, opset),
         _padded_softmax(node, values),
         _ranges_of_parts(node, values, opset),
         index_mistakes(node, values),

@@ -9,24 +9,27 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.arithmetic.mistakes.mistake import Mistake, always
 from qdebug.model import Node, operators
+from qdebug.replay.registry import run_node
 
 __all__ = ["recurrent_mistakes"]
 
 
-def recurrent_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+def recurrent_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
     """Yield other orders of gates, directions and functions, inverted gates, and a state that is reset.
 
     Args:
         node: The node's real-valued form.
         values: Its inputs.
+        opset: Version of each operator set of its graph.
     """
     yield from _gate_orders(node, values)
     yield from _gate_mistakes(node, values)
     yield from _misplaced_biases(node, values)
     yield from _mixed_directions(node, values)
     yield from _other_direction(node)
+    yield from _first_steps_without_state(node, values, opset)
 
 
 _GATES = MappingProxyType({"LSTM": ("input", "output", "forget", "cell"), "GRU": ("update", "reset", "hidden")})
@@ -136,6 +139,34 @@ def _gate_sets(count: int) -> Iterator[tuple[int, list[int]]]:
             yield from ((source, list(chosen)) for chosen in combinations(others, size))
 
 
+def _first_steps_without_state(
+    node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]
+) -> Iterator[Mistake]:
+    """Yield a layer without an initial state whose first step skips the recurrent biases of all gates or of one."""
+    name, gates = node.inputs[_BIAS] if len(node.inputs) > _BIAS else "", _GATES.get(node.op, ())
+    if not operators.of(node.op).recurrent or not name:
+        return
+    data = values[node.inputs[0]]
+    is_plain = node.attrs.get("direction", "forward") == "forward" and not node.attrs.get("layout")
+    if not is_plain or data.ndim != _SEQUENCE_RANK or len(data) < 2 or any(node.inputs[4:]):
+        return
+    state_names = ("initial h", "initial c")[: 2 if node.op == "LSTM" else 1]
+    first = replace(node, outputs=("y", *("h", "c")[: len(state_names)]))
+    rest = replace(first, inputs=(*node.inputs[:4], "", *state_names))
+    for at in (None, *range(len(gates))):
+        bias = values[name].copy()
+        recurrent_part = _gates_of(bias, max(len(gates), 1))[:, 1]
+        recurrent_part[:, slice(None) if at is None else at] = 0
+        begun = run_node(first, {**values, name: bias, node.inputs[0]: data[:1]}, opset)
+        states = {state: begun[output] for state, output in zip(state_names, ("h", "c"), strict=False)}
+        continued = run_node(rest, {**values, **states, node.inputs[0]: data[1:]}, opset)
+        result = np.concatenate([begun["y"], continued["y"]])
+        of_gate = "" if at is None else f" of the {gates[at]} gate"
+        likely = f"the first step, which has no initial state, skips the recurrent bias{of_gate}"
+        yield Mistake(likely=likely, node=node, values={}, after=always(result))
+
+
+_SEQUENCE_RANK = 3
 _BIAS = 3
 """Position of the biases of a recurrent layer: those of the input, then those of the state."""
 

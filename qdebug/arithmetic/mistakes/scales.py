@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.model import Node, QuantParams, operators
 
-__all__ = ["codes_passed_on", "late_zero_points", "scales_along_other_axes"]
+__all__ = [
+    "activations_of_scaled_inputs",
+    "codes_passed_on",
+    "divisions_of_codes",
+    "late_zero_points",
+    "scales_along_other_axes",
+]
 
 
 def codes_passed_on(node: Node, values: Mapping[str, np.ndarray], target: QuantParams) -> Iterator[Mistake]:
@@ -36,6 +43,48 @@ def codes_passed_on(node: Node, values: Mapping[str, np.ndarray], target: QuantP
 
 
 _SCALE_AND_ZERO_POINT = 2
+
+
+def activations_of_scaled_inputs(
+    node: Node, values: Mapping[str, np.ndarray], target: QuantParams
+) -> Iterator[Mistake]:
+    """Yield an activation that is applied after its input was divided by the scale of the layer's output codes.
+
+    Args:
+        node: A node inside a layer.
+        values: Its inputs.
+        target: The scale and zero point of the layer's result.
+    """
+    row, name = operators.of(node.op), node.inputs[0] if node.inputs else ""
+    if not row.activation or row.clamps or target.scale.size != 1 or name not in values:
+        return
+    scale = target.scale.reshape(-1)[0].astype(np.float32)
+    scaled = np.asarray(values[name] / scale, values[name].dtype)
+    likely = "the activation is applied to values that were already divided by the output's scale"
+    yield Mistake(likely=likely, node=node, values={name: scaled}, after=partial(np.multiply, scale))
+
+
+def divisions_of_codes(node: Node, values: Mapping[str, np.ndarray], quant: QuantParams) -> Iterator[Mistake]:
+    """Yield an average of codes of which each is divided by their number, in integers, before they are summed.
+
+    Args:
+        node: An average over windows.
+        values: Its inputs.
+        quant: The scale and zero point of its first input.
+    """
+    kernel = node.attrs.get("kernel_shape")
+    if operators.plain(node).unit != "average_pool" or not isinstance(kernel, tuple) or quant.scale.size != 1:
+        return
+    name, count = node.inputs[0], prod(int(str(extent)) for extent in kernel)
+    scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
+    codes = np.rint(values[name] / scale)
+    for clause, offset in (("", 0), (", its zero point included,", zero_point)):
+        quotients = np.trunc((codes + offset) / count) - offset / count
+        divided = np.asarray(quotients * count * scale, values[name].dtype)
+        likely = f"each code of {name!r}{clause} is divided by {count}, in integers, before the sum"
+        yield Mistake(likely=likely, node=node, values={name: divided})
+        if not zero_point:
+            return
 
 
 def late_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

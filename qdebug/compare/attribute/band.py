@@ -185,12 +185,12 @@ def beyond_own_sums(
     unit: float,
     normal: float | None = None,
 ) -> int:
-    """Count the elements of a product whose error exceeds the rounding error of their own sum.
+    """Count the elements of a product or a cumulative sum whose error exceeds the rounding error of their own sum.
 
-    The norm of a whole tensor hides one wrong row among many. The bound of a sum holds for each element. The usual
-    magnitudes of the tensor are added to the magnitudes of its terms, because neighbours share rounding in the
-    transforms of a fast convolution (Winograd's is bounded by norm only: Barabasz et al., "Error analysis and improving
-    the accuracy of Winograd convolution for deep neural networks", ACM TOMS 46, 2020).
+    The norm of a whole tensor hides one wrong row among many. The bound of a sum holds for each element. For a product,
+    the usual magnitudes of the tensor are added to the magnitudes of its terms, because neighbours share rounding in
+    the transforms of a fast convolution (Winograd's is bounded by norm only: Barabasz et al., "Error analysis and
+    improving the accuracy of Winograd convolution for deep neural networks", ACM TOMS 46, 2020).
 
     Args:
         node: The node's real-valued form.
@@ -205,20 +205,24 @@ def beyond_own_sums(
     Returns:
         The count, or 0 for operators without such a bound.
     """
-    is_product = operators.of(node.op).sums in (Sums.FILTER, Sums.MATRIX)
+    row = operators.of(node.op)
+    is_product = row.sums in (Sums.FILTER, Sums.MATRIX) or row.accumulates
     if "activation" in node.attrs:
         is_product = is_product and operators.of(str(node.attrs["activation"])).contracts
     if not is_product or recorded.shape != output.shape or not output.size:
         return 0
     error_ratio = ROUNDING_SUM_FACTOR * (math.sqrt(sum_terms(node, _shapes(values), output.shape)) + 1) * unit
     tiny = _smallest_normal(recorded.dtype) if normal is None else normal
+
+    def count_beyond(terms: np.ndarray) -> int:
+        shared = 0.0 if row.accumulates else _root_mean_square(terms)
+        return _count_beyond(recorded, output, terms, error_ratio, tiny + error_ratio * shared)
+
     # each term is at least as large as the sum, so this bound suffices
-    if not _count_beyond(recorded, output, output, error_ratio, tiny):
+    if not count_beyond(output):
         return 0
     terms = _magnitudes(node, values, opset)
-    if terms is None or terms.shape != output.shape:
-        return 0
-    return _count_beyond(recorded, output, terms, error_ratio, tiny)
+    return 0 if terms is None or terms.shape != output.shape else count_beyond(terms)
 
 
 _SURELY = 0.99
@@ -240,18 +244,18 @@ def _is_surely_within(
     return not np.any(np.greater(np.abs(errors, out=errors), bound)) and bool(np.isfinite(np.max(errors, initial=0)))
 
 
-def _count_beyond(recorded: np.ndarray, output: np.ndarray, terms: np.ndarray, error_ratio: float, tiny: float) -> int:
-    """Count the elements whose error exceeds a multiple of their own terms plus the tensor's usual term magnitude."""
-    usual, count = _root_mean_square(terms), 0
+def _count_beyond(recorded: np.ndarray, output: np.ndarray, terms: np.ndarray, error_ratio: float, floor: float) -> int:
+    """Count the elements whose error exceeds a multiple of the magnitude of their own terms, plus a floor."""
+    count = 0
     with np.errstate(invalid="ignore", over="ignore"):
         for recorded_part, replayed_part, own_terms in stretches(recorded, output, terms):
-            if _is_surely_within(recorded_part, replayed_part, [own_terms], error_ratio, tiny + error_ratio * usual):
+            if _is_surely_within(recorded_part, replayed_part, [own_terms], error_ratio, floor):
                 continue
             errors = np.nan_to_num(
                 np.abs(recorded_part.astype(np.float64) - replayed_part.astype(np.float64)), nan=0.0, posinf=0.0
             )
             reach = np.nan_to_num(np.abs(own_terms.astype(np.float64)), nan=np.inf)
-            count += int(np.count_nonzero(errors > error_ratio * (reach + usual) + tiny))
+            count += int(np.count_nonzero(errors > error_ratio * reach + floor))
     return count
 
 
@@ -414,6 +418,8 @@ def sum_terms(node: Node, shapes: Mapping[str, tuple[int, ...]], output: tuple[i
     """
     input_shapes, sums = [shapes[name] for name in node.inputs if name], operators.of(node.op).sums
     data, weight = (*input_shapes[:2], *((),) * 2)[:2]
+    if operators.of(node.op).accumulates:
+        return float(max(data, default=1))
     if sums in (Sums.FILTER, Sums.SCATTER):
         return float(math.prod(weight[1:])) + 1
     if sums is Sums.MATRIX:

@@ -97,8 +97,8 @@ class SegmentFinder:
         nodes, entries = backend_part
         feeds = {self._pairs[tensor].reference: tensor for tensor in entries}
         ends = {self._ref.root(name) for name in feeds}
-        reference_nodes = self._casts_between(pair.reference, feeds) if all(map(_is_cast, nodes)) else ()
-        reference_nodes = reference_nodes or self._nodes_between(pair.reference, ends.__contains__)
+        casts = self._casts_between(pair.reference, feeds) if all(map(_is_cast, nodes)) else ()
+        reference_nodes = casts or self._nodes_between(pair.reference, ends.__contains__)
         if reference_nodes is not None:
             return Segment(nodes=reference_nodes, feeds=feeds, own=nodes, scaling=self._scaling(reference_nodes, nodes))
         start, partners = self._ref.root(pair.reference), self._partners

@@ -93,9 +93,11 @@ def _cause_before_rounding(recording: Recording, node: Node, tensor: str) -> Cod
     if maker is None:
         return CodeCause()
     rounding_itself = replace(maker, outputs=(tensor,))
-    units = Units(recording)
-    places = units.places(rounding_itself, tensor)
-    cause = further_cause(recording, rounding_itself, tensor, places)
+    places = Units(recording).places(rounding_itself, tensor)
+    if places:
+        cause = further_cause(recording, rounding_itself, tensor, places)
+    else:  # the inputs of that node were not recorded either
+        cause = further_cause(recording, node, tensor, tuple(recording.places(tensor)))
     if cause is not None:
         return CodeCause(sentence=cause.removeprefix(LIKELY), explains_all=True)
     place = (

@@ -67,6 +67,8 @@ def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Pl
         if shared is not None:
             return shared
         clauses = _clauses(layers, nodes, tensor, places, WrongNode.part)
+    exact_clauses = [(clause, claim) for clause, claim in clauses if not claim.startswith(ONE_OFF)]
+    clauses = exact_clauses or clauses
     if not 0 < len(clauses) <= MOST_SAID:
         return None
     claim = next((claim for _, claim in clauses if claim.startswith(ONE_OFF)), clauses[0][1])

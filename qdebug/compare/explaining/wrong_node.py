@@ -15,7 +15,12 @@ from qdebug.arithmetic.mistakes.fits import Dial, dials, miscounted_blocks, misc
 from qdebug.arithmetic.mistakes.known import mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake, applicable
 from qdebug.arithmetic.mistakes.readings import readings, rewritings
-from qdebug.arithmetic.mistakes.scales import codes_passed_on, scales_along_other_axes
+from qdebug.arithmetic.mistakes.scales import (
+    activations_of_scaled_inputs,
+    codes_passed_on,
+    divisions_of_codes,
+    scales_along_other_axes,
+)
 from qdebug.arithmetic.relations import (
     Result,
     beyond_thresholds,
@@ -133,9 +138,10 @@ class WrongNode:
     @property
     def _is_exact(self) -> bool:
         """Whether the whole layer only moves and casts numbers, so that each element has one right value."""
-        hidden_tensors = self._node.inputs if isinstance(self._recording, WithFused) else ()
-        chains = (self._recording.chain(name) for name in hidden_tensors if name)
-        nodes = [self._node, *self._later, *(node for chain in chains if chain is not None for node in chain.nodes)]
+        nodes = [self._node, *self._later]
+        if isinstance(self._recording, WithFused):
+            chains = map(self._recording.chain, filter(None, self._node.inputs))
+            nodes += [node for chain in chains if chain is not None for node in chain.nodes]
         return all(operators.of(node.op).casts or operators.of(node.op).rounds_nothing for node in nodes)
 
     @property
@@ -164,6 +170,9 @@ class WrongNode:
 
     def cause_of_numbers(self) -> str | None:
         """Return the cause of wrong real numbers or integers, as a clause."""
+        first = self._sample(self._places[0])
+        if norm(difference(first.result.recorded, first.result.right)) <= first.allowed:
+            return self.part() or self.copied_part()  # a norm cannot tell what made so few or so small elements wrong
         cause = self.relation(relation_of) or self.count() or self.threshold()
         if cause is not None:
             return cause
@@ -397,6 +406,10 @@ class WrongNode:
         operands = self._sample(place).result.operands
         if self._quant is not None and self._later:
             yield from codes_passed_on(self._form, operands, self._quant)
+        if self._quant is not None:
+            yield from activations_of_scaled_inputs(self._form, operands, self._quant)
+        for quant in islice(self._quants_of_operands().values(), 1):
+            yield from divisions_of_codes(self._form, operands, quant)
         yield from scales_along_other_axes(self._form, self._sample(place).exact, self._constants)
         yield from other_attributes(self._form, operands, self._opset)
         yield from other_integers(self._form, operands)
@@ -430,8 +443,12 @@ class WrongNode:
 
     def _quants_of_operands(self) -> Mapping[str, QuantParams]:
         """Return the scale and zero point of each operand that is read as codes of a single scale."""
-        tensors = self._recording.graph.tensors
-        quants = {name: tensors[name].quant for name in self._form.inputs if name in tensors}
+        graph = self._recording.graph
+        quants = {}
+        for name in filter(None, self._form.inputs):
+            maker = graph.producer(name)
+            codes = maker.inputs[0] if maker is not None and operators.of(maker.op).dequantizes else name
+            quants[name] = graph.tensors[codes].quant if codes in graph.tensors else None
         return {
             name: quant
             for name, quant in quants.items()

@@ -128,13 +128,18 @@ def declared_difference(facts: TensorFacts) -> Finding:
         )
     inputs_text = ", ".join(repr(tensor) for tensor in segment.feeds.values())
     backend_text = " + ".join(node.op for node in segment.own)
-    same_operators = Counter(node.op for node in segment.own) == Counter(node.op for node in segment.nodes)
+    computing_ops, reference_ops = (
+        [node.op for node in nodes if not operators.of(node.op).converts_codes]
+        for nodes in (segment.own, segment.nodes)
+    )
+    same_operators = Counter(computing_ops) == Counter(reference_ops)
     sentence = f"{backend_text} on {inputs_text} computes something else than {reference_text} of the reference"
     if not reference_text:
         sentence = f"{backend_text} on {inputs_text} {_CHANGES_VALUES}"
     if same_operators:
+        computation = " + ".join(computing_ops) or backend_text
         sentence = (
-            f"nothing between {inputs_text} and this tensor was recorded; computing {backend_text} exactly gives other "
+            f"nothing between {inputs_text} and this tensor was recorded; computing {computation} exactly gives other "
             "values"
         )
     finding = (

@@ -94,6 +94,23 @@ def test_recurrent_layers(layer, changed, wrong, said):
         assert said in each
 
 
+@pytest.mark.parametrize("gate", [None, 2])
+def test_a_first_step_that_skips_the_recurrent_bias(gate):
+    drawn = np.random.default_rng(1)
+    shapes = {"x": (7, 2, 5), "W": (1, 18, 5), "R": (1, 18, 6), "b": (1, 36)}
+    values = {name: drawn.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    layer = node("GRU", "x W R b", hidden_size=6, linear_before_reset=1)
+    bias = values["b"].copy().reshape(1, 2, 3, 6)
+    bias[:, 1, slice(None) if gate is None else gate] = 0
+    both = replace(layer, outputs=("y", "h"))
+    begun = run_node(both, {**values, "x": values["x"][:1], "b": bias.reshape(1, 36)}, OPSET)
+    rest = replace(layer, inputs=(*layer.inputs, "", "h"))
+    continued = run_node(rest, {**values, "x": values["x"][1:], "h": begun["h"]}, OPSET)
+    said = "skips the recurrent bias" + ("" if gate is None else " of the hidden gate")
+    for text in named(layer, values, np.concatenate([begun["y"], continued["y"]])):
+        assert said in text
+
+
 IMAGE = {"x": real(2, 6, 3, 4) + 1, "g": real(6) + 1, "b": real(6)}
 ROWS = {"x": real(5, 12) + 1, "g": real(12) + 1, "b": real(12)}
 INSTANCES = node("InstanceNormalization", "x g b", epsilon=0.01)
@@ -549,7 +566,7 @@ def test_query_heads_that_read_another_group_of_keys(domain, read, words):
 
 
 def test_a_dynamic_scale_of_a_part_of_the_data_is_one_fault_of_one_node():
-    x = (RNG.normal(size=(4, 64)) * np.where(np.arange(64) < 32, 0.5, 1.5)).astype(np.float32)
+    x = (np.random.default_rng(8).normal(size=(4, 64)) * np.where(np.arange(64) < 32, 0.5, 1.5)).astype(np.float32)
     right = Node(name="n", op="DynamicQuantizeLinear", inputs=("x",), outputs=("y", "s", "z"))
     tensors = [TensorInfo(name="x", role=Role.INPUT)]
     graph = Graph([right], tensors=tensors, inputs=("x",), outputs=("y", "s", "z"), opset=OPSET)

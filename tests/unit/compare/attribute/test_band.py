@@ -174,6 +174,18 @@ def test_the_order_of_a_sum_is_not_beyond_it():
         assert beyond_own_sums(node, values, y, other, opset={"": 17}, unit=UNIT) == 0
 
 
+def test_a_suffix_sum_by_subtraction_is_beyond_its_own_terms_although_its_norm_is_right():
+    node = Node(name="n", op="CumSum", inputs=("x", "axis"), outputs=("y",), attrs={"reverse": 1})
+    x = np.exp(np.linspace(9, -9, 64)).astype(np.float32) * np.ones((8, 1), np.float32)
+    values = {"x": x, "axis": np.int64(1)}
+    y = run_node(node, values, {"": 17})["y"]
+    subtracted = x.sum(1, keepdims=True) - np.cumsum(x, 1, dtype=np.float32) + x
+    assert np.linalg.norm(subtracted - y) < 1e-6 * np.linalg.norm(y)
+    assert beyond_own_sums(node, values, y, subtracted, opset={"": 17}, unit=UNIT) > 100
+    exact = np.cumsum(x[:, ::-1].astype(np.float64), 1)[:, ::-1].astype(np.float32)
+    assert beyond_own_sums(node, values, y, exact, opset={"": 17}, unit=UNIT) == 0
+
+
 def test_what_a_fast_convolution_shares_between_neighbours_is_not_beyond():
     """Its error is that of the largest terms near by: where all of an element's own terms are 0, too."""
     node = Node(name="n", op="Conv", inputs=("x", "w"), outputs=("y",), attrs={"pads": (1, 1, 1, 1)})

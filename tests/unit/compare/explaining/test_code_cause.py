@@ -144,6 +144,54 @@ def test_codes_that_round_a_right_result_in_fewer_digits_are_within():
         assert qdebug.diff(*island(lambda x, right: right, inside)).verdict.status == "within"
 
 
+FACTORS = np.random.default_rng(10).uniform(0.2, 1, (12, 12)).astype(np.float32)
+
+
+def hidden_layer(compute, op, **attrs):
+    """Return a chip that shows the codes before and after nodes on real numbers alone; an Elu reads products."""
+    codes = np.random.default_rng(9).integers(-100, 100, (2, 3, 12, 12)).astype(np.int8)
+    constants = {"s": np.float32(0.0513), "z": np.int8(0), "r": np.float32(0.037), "f": FACTORS}
+    nodes = [
+        Node(name="dequantize", op="DequantizeLinear", inputs=("c", "s", "z"), outputs=("x",)),
+        *([Node(name="scale", op="Mul", inputs=("x", "f"), outputs=("n",))] if op == "Elu" else []),
+        Node(name="node", op=op, inputs=("n" if op == "Elu" else "x",), outputs=("a",), attrs=attrs),
+        Node(name="quantize", op="QuantizeLinear", inputs=("a", "r", "z"), outputs=("q",)),
+    ]
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
+    tensors += [
+        TensorInfo(name=name, dtype="int8", quant=QuantParams(dtype="int8", scale=constants[scale], zero_point=0))
+        for name, scale in (("c", "s"), ("q", "r"))
+    ]
+    graph = Graph(nodes, tensors=tensors, inputs=("c",), outputs=("q",), opset={"": 21})
+    result = np.clip(np.rint(compute(codes.astype(int)) / constants["r"]), -128, 127).astype(np.int8)
+    return MemoryRecording.single(graph, {"c": codes, "q": result, **constants})
+
+
+def elu(x):
+    return np.where(x < 0, np.expm1(x), x)
+
+
+def averaged(codes):
+    return np.lib.stride_tricks.sliding_window_view(np.trunc(codes / 9), (3, 3), (2, 3)).sum((-1, -2)) * 0.0513
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (
+            hidden_layer(lambda codes: elu(codes * 0.0513 * FACTORS / 0.037) * 0.037, "Elu"),
+            "the activation is applied to values that were already divided by the output's scale",
+        ),
+        (
+            hidden_layer(averaged, "AveragePool", kernel_shape=(3, 3)),
+            "each code of 'x' is divided by 9, in integers, before the sum",
+        ),
+    ],
+)
+def test_codes_of_a_layer_whose_real_numbers_are_hidden_have_its_cause(run, said):
+    assert said in cause_of_codes(run, "q").sentence
+
+
 def test_codes_of_an_unrecorded_function_that_wrap_around_have_that_cause():
     values = RNG.normal(size=(60, 8)).astype(np.float32)
     exact = np.exp(values) / np.exp(values).sum(-1, keepdims=True)
