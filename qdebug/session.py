@@ -55,7 +55,7 @@ from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.recording.cache import ColumnCache
 from qdebug.recording.reading.opening import open_recording, opened_recording
-from qdebug.recording.remote_url import absolute
+from qdebug.recording.remote_url import absolute_path
 from qdebug.replay.run import one_thread
 from qdebug.version import __version__
 
@@ -207,7 +207,7 @@ class DiffSession:
             return
         columns = self._cache.read()
         if columns is None:
-            self.outdated = self._cache.outdated()
+            self.outdated = self._cache.has_outdated_columns()
             return
         with suppress(ValueError):  # the cache is damaged: compute again
             results, self._outputs = kept_results(columns, self._plan)
@@ -439,7 +439,7 @@ class DiffSession:
             backend: The file of the backend run.
             sample: The only sample that this session compares; None for all.
         """
-        paths = absolute(reference), absolute(backend)
+        paths = absolute_path(reference), absolute_path(backend)
         # Pickled once, not once per worker.
         given = pickle.dumps((paths, sample, self._tokens, self.alignment.pairs, self.limits))
         self.workers = executor, *paths, sample

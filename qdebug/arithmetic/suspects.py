@@ -593,7 +593,7 @@ def _table_mistakes(unit: Unit) -> Iterator[Suspect]:
                 likely=f"the table is read one code {direction} the right one{side_text}",
                 unit=_with_operand(unit, 0, replace(operand, codes=table_codes)),
             )
-    for function in sorted(operators.alike_functions(unit.function)):
+    for function in sorted(operators.confusable_functions(unit.function)):
         yield Suspect(
             name=f"table of {function}",
             pattern="scattered",

@@ -51,7 +51,7 @@ from qdebug.cli.reports import (
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import AlignmentError, MissingExtraError, UsageError
 from qdebug.present.text import safe_text
-from qdebug.recording.remote_url import written
+from qdebug.recording.remote_url import format_path
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -377,7 +377,7 @@ def _compare_backend(
     except AlignmentError as error:
         if len(options.backends) == 1:
             raise
-        raise AlignmentError(f"{written(backend)!r}: {error.message}", hint=error.hint) from error
+        raise AlignmentError(f"{format_path(backend)!r}: {error.message}", hint=error.hint) from error
 
 
 def _make_unique(name: str, results: dict[str, RunComparison]) -> str:

@@ -342,12 +342,12 @@ def run_repro(arguments: argparse.Namespace) -> int:
     options = options_from(ReproOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     reference, backend = open_source(options.reference), open_source(options.backend)
-    from qdebug.model.names import only_name
+    from qdebug.model.names import resolve_name
     from qdebug.reproduce.reproducer import is_float_node
 
     owners = {name: node.name for node in backend.graph.nodes for name in (node.name, *filter(None, node.outputs))}
     hint = f"List the nodes: {command('qdebug', 'explain', options.backend, '--all')}."
-    options = replace(options, node=only_name(options.node, owners, what="node of the backend", hint=hint))
+    options = replace(options, node=resolve_name(options.node, owners, what="node of the backend", hint=hint))
 
     reference_clause, reference_tensor = _counterpart(reference, backend, options.node)
     if is_float_node(backend, options.node):

@@ -10,7 +10,7 @@ from qdebug.cli.output import check_target, write_result
 from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, options_from, suffix_format
 from qdebug.cli.reports import contents_text
 from qdebug.cli.sources import open_source
-from qdebug.recording.remote_url import written
+from qdebug.recording.remote_url import format_path
 
 __all__ = ["InfoOptions", "fill_parser", "run"]
 
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qdebug.recording.reading.read import FileRecording
 
     size = recording.nbytes if isinstance(recording, FileRecording) else options.file.stat().st_size
-    contents = Contents(recording=recording, path=written(options.file), size=size)
+    contents = Contents(recording=recording, path=format_path(options.file), size=size)
     form = suffix_format(options.format, options.output)
     text = contents_text(contents, form, tensors=options.tensors, plain=options.output is not None)
     write_result(text, options.output)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from qdebug.errors import UsageError
-from qdebug.model.names import fitting_names, near_names
+from qdebug.model.names import matching_names, near_names
 
 __all__ = ["REFERENCE", "reference_text"]
 
@@ -60,7 +60,7 @@ def reference_text(topic: str, name: str | None = None) -> str:
     if name is not None:
         known_names = list(dict.fromkeys(known_name for entry in entries for known_name in entry.names))
         exact_names = {known_name for known_name in known_names if known_name.casefold() == name.casefold()}
-        chosen_names = exact_names or set(fitting_names(name, known_names))
+        chosen_names = exact_names or set(matching_names(name, known_names))
         entries = [entry for entry in entries if chosen_names.intersection(entry.names)]
         if not entries:
             raise UsageError(

@@ -83,7 +83,7 @@ def forget_caches() -> None:
     """Disable cached results next to untrusted files."""
     from qdebug.recording.cache import ColumnCache
 
-    ColumnCache.forget()
+    ColumnCache.disable()
 
 
 def _file_kind(path: Path) -> tuple[str, str] | None:

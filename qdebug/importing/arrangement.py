@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model import Graph, operators
 from qdebug.model.layouts import is_channels_last
-from qdebug.model.operators.dialects import translated
+from qdebug.model.operators.dialects import translate_to_onnx
 
 __all__ = ["Arrangement", "find_arrangement", "has_channels_second", "rank_of"]
 
@@ -102,8 +102,8 @@ def has_channels_second(graph: Graph) -> bool:
         graph: The model.
     """
     for node in graph.nodes:
-        node_in_onnx = translated(node, graph, _no_constant)
-        onnx_node = operators.in_words_of_onnx(node) if node_in_onnx is None else node_in_onnx.node
+        node_in_onnx = translate_to_onnx(node, graph, _no_constant)
+        onnx_node = operators.with_onnx_op(node) if node_in_onnx is None else node_in_onnx.node
         if operators.has_channels_second(onnx_node.op):
             layouts = (graph.tensors[name].layout for name in (*node.outputs[:1], *node.inputs[:1]) if name)
             return not onnx_node.attrs.get("channels_last") and not any(map(is_channels_last, layouts))

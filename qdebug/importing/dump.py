@@ -12,7 +12,7 @@ import numpy as np
 
 from qdebug.importing.files import Files
 from qdebug.model import Graph
-from qdebug.recording.writing.write import At
+from qdebug.recording.writing.write import Place
 
 __all__ = ["Dump", "DumpFormat", "DumpedTensor"]
 
@@ -39,7 +39,7 @@ class DumpedTensor:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     load: Callable[[], np.ndarray]
-    place: At = (0, 0)
+    place: Place = (0, 0)
     facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     is_constant: bool = False
     is_flat: bool = False

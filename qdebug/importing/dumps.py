@@ -32,7 +32,7 @@ from qdebug.importing.formats.transformers_dump import is_transformers, read_tra
 from qdebug.importing.formats.vllm_dump import is_vllm, read_vllm
 from qdebug.importing.names import Rename
 from qdebug.model import Graph
-from qdebug.recording.writing.write import At
+from qdebug.recording.writing.write import Place
 from qdebug.regular_file import near_file
 
 __all__ = ["SOURCES", "installed_formats", "read_dump"]
@@ -127,7 +127,7 @@ def _check_tensors(source: Path, dump: Dump) -> None:
             if has_raw
             else "Give a folder of .npy or .npz files, an .npz file, or a JSON description.",
         )
-    tensor_at: dict[tuple[str, At], str] = {}
+    tensor_at: dict[tuple[str, Place], str] = {}
     for entry in dump.tensors:
         first_location = tensor_at.setdefault((entry.name, entry.place), entry.location)
         if first_location is not entry.location:

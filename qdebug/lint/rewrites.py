@@ -30,7 +30,7 @@ from qdebug.model import Node, QuantParams, Recording, RunInfo, operators
 from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import MemoryRecording
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.recording.remote_url import written
+from qdebug.recording.remote_url import format_path
 from qdebug.replay.registry import run_node
 from qdebug.running.fitted_inputs import GivenInputs, fit_inputs, input_ranges
 
@@ -130,14 +130,14 @@ def open_model(path: Path, recording: Recording | None = None) -> LintModel:
         copies_codes = recording.info.backend in ("litert", "tflm")
     if all(map(says_nothing, recording.graph.nodes)):
         raise UsageError(
-            f"{written(path)!r} has no graph.", hint="Record it with nodes and their inputs: qdebug help recording."
+            f"{format_path(path)!r} has no graph.", hint="Record it with nodes and their inputs: qdebug help recording."
         )
     constants = [name for name in recording.graph.tensors if recording.graph.is_constant(name)]
     if constants and not any(map(recording.has, constants)):
-        raise UsageError(f"{written(path)!r} has no weights.", hint="Record it again without --no-weights.")
+        raise UsageError(f"{format_path(path)!r} has no weights.", hint="Record it again without --no-weights.")
     understood_recording = with_understood_graph(recording)
     return LintModel(
-        title=written(path),
+        title=format_path(path),
         graph=understood_recording.graph,
         recording=understood_recording,
         raw=raw,

@@ -1,6 +1,6 @@
 """Logical dtypes: the names of the element types that a recording can hold.
 
-A logical dtype has its name from numpy or ml_dtypes ("float32", "bfloat16", "int4", "float8_e4m3fn", "bool").
+The names are those of numpy and ml_dtypes ("float32", "bfloat16", "int4", "float8_e4m3fn", "bool").
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def logical_dtype(name: str) -> np.dtype:
         raise ValueError(f"unknown logical dtype {name!r}")
     if name not in _EXTENSION.split():
         return np.dtype(name)
-    import ml_dtypes  # names are displayed without loading this library
+    import ml_dtypes  # imported only here: displaying names does not need this library
 
     dtype: np.dtype = np.dtype(getattr(ml_dtypes, name))
     return dtype
@@ -62,7 +62,7 @@ def logical_name(dtype: np.dtype) -> str:
 
 
 def bit_width(name: str) -> int:
-    """Return the size of an element of a logical dtype in bits, 4 for int4; 8 for bool."""
+    """Return the size of an element of a logical dtype in bits, such as 4 for int4; 8 for bool."""
     digits = re.search(r"\d+", name)
     return int(digits[0]) if digits else 8
 
@@ -84,7 +84,7 @@ def is_float(name: str) -> bool:
 
 @cache
 def code_limits(name: str) -> tuple[int, int] | tuple[None, None]:
-    """Return the lowest and highest value of an integer dtype; (None, None) for other dtypes.
+    """Return the lowest and highest value of an integer dtype; None for both if it is another dtype.
 
     Raises:
         ValueError: The name is not in `LOGICAL_DTYPES`.

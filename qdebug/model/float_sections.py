@@ -1,4 +1,4 @@
-"""Where a quantized graph computes in float: between dequantized and quantized codes, and with float weights."""
+"""Find where a quantized graph computes in float: between a dequantizer and a quantizer, and with float weights."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["find_float_nodes", "find_float_weights"]
 
 
 def find_float_nodes(graph: Graph) -> Sequence[Node]:
-    """Return the nodes that compute in float between dequantized codes of data and codes quantized again."""
+    """Return the float nodes that lie between dequantized data and a node that quantizes it again."""
     real_tensors, real_nodes = set[str](), list[Node]()
     for node in graph.nodes:
         row = operators.of(node.op)
-        if row.quantizes or _is_coded(graph, node.outputs):
+        if row.quantizes or _has_codes(graph, node.outputs):
             continue
         if not row.dequantizes:
             if real_tensors.isdisjoint(node.inputs):
@@ -25,7 +25,7 @@ def find_float_nodes(graph: Graph) -> Sequence[Node]:
         elif not node.inputs or graph.is_constant(node.inputs[0]):
             continue
         real_tensors.update(filter(None, node.outputs))
-    # A quantize node passes only its data on.
+    # Only the first input of a quantizer is data. Its scale and zero point are not traced upstream.
     quantized_tensors = {node.inputs[0] for node in graph.nodes if node.inputs and operators.of(node.op).quantizes}
     float_nodes = []
     for node in reversed(real_nodes):
@@ -36,7 +36,7 @@ def find_float_nodes(graph: Graph) -> Sequence[Node]:
 
 
 def find_float_weights(graph: Graph) -> Sequence[Node]:
-    """Return the products of quantized data, as codes or dequantized, and weights that are constants in float."""
+    """Return the products of quantized data (as codes or dequantized) and constant float weights."""
     products = []
     for node in graph.nodes:
         if not operators.plain(node).product or operators.of(node.op).real is not None:
@@ -45,9 +45,9 @@ def find_float_weights(graph: Graph) -> Sequence[Node]:
         info = graph.tensors.get(weight)
         if info is None or not graph.is_constant(weight) or info.quant is not None or not is_float(info.dtype or ""):
             continue
-        if _is_dequantized(graph, weight):  # stored as codes, although some runtimes dequantize them when they load
+        if _is_dequantized(graph, weight):  # the weight is stored as codes, which some runtimes dequantize on loading
             continue
-        if _is_dequantized(graph, data) or _is_coded(graph, [data]):
+        if _is_dequantized(graph, data) or _has_codes(graph, [data]):
             products.append(node)
     return products
 
@@ -57,6 +57,6 @@ def _is_dequantized(graph: Graph, tensor: str) -> bool:
     return producer is not None and operators.of(producer.op).dequantizes
 
 
-def _is_coded(graph: Graph, names: Sequence[str]) -> bool:
+def _has_codes(graph: Graph, names: Sequence[str]) -> bool:
     quants = [info.quant for name in names if (info := graph.tensors.get(name)) is not None]
     return any(quant is not None and is_integer(quant.dtype) for quant in quants)

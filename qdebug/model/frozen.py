@@ -26,7 +26,7 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 def frozen_mapping(values: Mapping[str, V]) -> Mapping[str, V]:
-    """Copy a mapping to a read-only one, including its arrays. A read-only mapping is returned unchanged."""
+    """Return a read-only copy of a mapping and its arrays, or the mapping itself if it is already read-only."""
     if not values:
         return _EMPTY
     if isinstance(values, MappingProxyType):
@@ -49,5 +49,5 @@ def same_value(first: Any, second: Any) -> bool:
 
 
 def rebuild(kind: type[T], values_by_field: Mapping[str, Any]) -> T:
-    """Create an object from its fields. Unpickling calls this to freeze the fields again."""
+    """Create an object from its fields. Unpickling calls this, so that the fields are frozen again."""
     return kind(**values_by_field)

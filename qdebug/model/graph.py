@@ -1,4 +1,4 @@
-"""The graph of a run: nodes in topological order and the tensors between them. Immutable, as a recorded fact."""
+"""The graph of a run: nodes in topological order and the tensors between them. Immutable, since it is recorded."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Graph:
 
     Args:
         nodes: Nodes in any order. A topological order is kept; other orders are sorted stably.
-        tensors: Facts about tensors. Tensors that only nodes name are added without facts.
+        tensors: Facts about tensors. Tensors that occur only in nodes, inputs or outputs are added without facts.
         inputs: Names of the graph's inputs, in order.
         outputs: Names of the graph's outputs, in order.
         name: The model's name.
@@ -101,7 +101,7 @@ class Graph:
 
     __slots__ = ("_consumers", "_positions", "inputs", "name", "nodes", "opset", "outputs", "producer", "tensors")
 
-    producer: Callable[[str], Node | None]  # called millions of times: a dict's own method, without a wrapper
+    producer: Callable[[str], Node | None]  # a dict's `get` without a wrapper: called millions of times
     nodes: Sequence[Node]
     tensors: Mapping[str, TensorInfo]
     inputs: tuple[str, ...]
@@ -127,9 +127,9 @@ class Graph:
         self.producer = producers.get
         self._positions: dict[str, int] | None = None
         self._consumers: Mapping[str, list[Node]] | None = None
-        self.tensors = MappingProxyType(self._complete(tensors))
+        self.tensors = MappingProxyType(self._complete_infos(tensors))
 
-    def _complete(self, tensors: Iterable[TensorInfo]) -> dict[str, TensorInfo]:
+    def _complete_infos(self, tensors: Iterable[TensorInfo]) -> dict[str, TensorInfo]:
         infos = {info.name: info for info in tensors}
         operands = (name for node in self.nodes for names in (node.inputs, node.outputs) for name in names)
         for name in chain(self.inputs, operands, self.outputs):

@@ -1,4 +1,4 @@
-"""Encode results as JSON: the fields of a dataclass become keys of an object."""
+"""Encode results as JSON. The fields of a dataclass become the keys of an object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Count", "JsonKey", "JsonObject", "SchemaPart", "json_keys_of", "json
 class SchemaPart(dict[str, Any]):
     """Additions to the JSON Schema of an `Annotated` type."""
 
-    __hash__ = object.__hash__  # type: ignore[assignment]  # typing looks types up by their hash
+    __hash__ = object.__hash__  # type: ignore[assignment]  # typing caches types by their hash
 
 
 Count = Annotated[int, SchemaPart(minimum=0)]
@@ -29,10 +29,10 @@ Count = Annotated[int, SchemaPart(minimum=0)]
 class JsonObject:
     """A dataclass that becomes a JSON object.
 
-    A subclass may set `json_keys`: the keys in the order of the JSON, separated by blanks. By default, the keys are the
+    A subclass may set `json_keys`: the keys in the order of the JSON, separated by spaces. By default, the keys are the
     fields. A key is the name of a field or property, or `key=attribute` if the names differ. The attribute may be a
     path (`largest=witness.largest`). `key?` is left out if the value is None. `key|null` is null if the value is empty
-    or 0. A subclass with a `json_format` is a whole document.
+    or 0. A subclass with a `json_format` is a complete document, which states its format and version.
 
     Examples:
         >>> @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class JsonObject:
     def to_dict(self) -> dict[str, Any]:
         """Return the object as JSON data. Non-finite numbers are the strings "NaN", "Infinity" and "-Infinity"."""
         header = {"format": f"qdebug.{self.json_format}", "version": 1} if self.json_format else {}
-        return header | _object(self)
+        return header | _to_object(self)
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return the object as JSON text.
@@ -91,7 +91,7 @@ def json_keys_of(cls: type) -> tuple[JsonKey, ...]:
     return tuple(keys)
 
 
-def _object(instance: Any) -> dict[str, Any]:
+def _to_object(instance: Any) -> dict[str, Any]:
     json_object = {}
     for key, path, optional, nullable in json_keys_of(instance.__class__):
         value: Any = instance
@@ -103,7 +103,10 @@ def _object(instance: Any) -> dict[str, Any]:
 
 
 def json_safe(value: Any) -> Any:
-    """Return a value as JSON data, at any depth: non-finite numbers by name, arrays flat, dataclasses as objects."""
+    """Convert a value to JSON data recursively.
+
+    Non-finite numbers become strings, arrays become flat lists, and dataclasses become objects.
+    """
     if isinstance(value, float):
         if math.isfinite(value):
             return value
@@ -116,4 +119,4 @@ def json_safe(value: Any) -> Any:
         return {json_safe(key): json_safe(entry) for key, entry in value.items()}
     if isinstance(value, Sequence | np.ndarray):
         return [json_safe(entry) for entry in (value.ravel().tolist() if isinstance(value, np.ndarray) else value)]
-    return _object(value) if is_dataclass(value) else value
+    return _to_object(value) if is_dataclass(value) else value

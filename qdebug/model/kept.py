@@ -34,11 +34,11 @@ class Statistics:
         high: Largest stored element except NaN; NaN without one.
         at_qmin: Codes equal to qmin; 0 without integer codes.
         at_qmax: Codes equal to qmax; 0 without integer codes.
-        absmax: Largest magnitude of the finite real values; NaN without any, like the following.
-        mean: Their mean.
-        std: Their standard deviation.
-        l2: Root of the sum of their squares.
-        negative: Histogram of the negative real values by binary exponent, uint64; all 0 next to a sketch.
+        absmax: Largest magnitude of the finite real values; NaN if there are none.
+        mean: Their mean; NaN if there are none.
+        std: Their standard deviation; NaN if there are none.
+        l2: Root of the sum of their squares; NaN if there are none.
+        negative: Histogram of the negative real values by binary exponent, uint64; all 0 if there is a sketch.
         positive: Histogram of the positive real values.
     """
 

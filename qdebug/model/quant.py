@@ -53,8 +53,8 @@ def is_same_scale(scale: np.ndarray, other_scale: np.ndarray) -> bool:
 class QuantParams(JsonObject):
     """Affine quantization of one tensor: real = scale * (code - zero_point).
 
-    A parameter that a backend actually uses is a fact and is kept unchanged, even a zero or NaN scale. Whether it makes
-    sense is judged elsewhere.
+    A parameter that a backend actually uses is a fact and is kept unchanged, even if it is a zero or NaN scale. Other
+    modules judge whether it makes sense.
 
     Scales are equal if they are equal after rounding to float32 (see `is_same_scale`). Real values are computed with
     the rounded scales.
@@ -66,7 +66,7 @@ class QuantParams(JsonObject):
         zero_point: The code of real 0, in the shape of `scale`; 0 by default. For both, a single value applies to all
             channels.
         axis: Channel axis of the values; None for one value per tensor.
-        block_size: Elements along `axis` that share a scale; None unless block-wise. ONNX writes 0 in that case.
+        block_size: Elements along `axis` that share a scale; None, or 0 as in ONNX, unless block-wise.
         qmin: Lowest code in use; the dtype's lowest by default. None for float codes.
         qmax: Highest code in use; the dtype's highest by default. None for float codes.
         multiplier: Integer requantization multiplier of a fixed-point backend, if known.
@@ -162,7 +162,7 @@ class QuantParams(JsonObject):
         return (is_same_axis or self.scale.size == other.scale.size == 1) and is_same_scale(self.scale, other.scale)
 
     def has_same_codes(self, other: QuantParams) -> bool:
-        """Return whether equal codes mean equal real numbers in both, independent of the type and range of codes."""
+        """Return whether equal codes stand for equal real numbers in both, ignoring the type and range of codes."""
         return self.has_same_scale(other) and np.array_equal(self.zero_point, other.zero_point)
 
     def _key(self) -> tuple[Any, ...]:

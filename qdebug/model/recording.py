@@ -33,8 +33,11 @@ __all__ = [
     "shape_of",
 ]
 
-TOKEN_INDEX = "token_index"  # noqa: S105  no password
-"""Name of a recorded index: request and position of each row. "token_index:PATTERN" is that of matching tensors."""
+TOKEN_INDEX = "token_index"  # noqa: S105  not a password
+"""Name of a recorded tensor that holds the request and the position of the token of each row.
+
+"token_index:PATTERN" does so for the tensors that match the pattern.
+"""
 
 
 class SkipCause(StrEnum):
@@ -53,7 +56,7 @@ class SkipCause(StrEnum):
     UNSUPPORTED = "unsupported"
     """The runtime computes it but does not expose it."""
     NOT_DUMPED = "not_dumped"
-    """Whoever dumped the run left it out."""
+    """The program that dumped the run left it out."""
 
     @property
     def is_benign(self) -> bool:
@@ -137,11 +140,11 @@ class RunInfo(JsonObject):
         )
 
     def not_dumped(self, tensor: str) -> bool:
-        """Return whether the dump of the run left a tensor out."""
+        """Return whether a tensor is missing because the program that dumped the run left it out."""
         return self.skip_causes.get(tensor) is SkipCause.NOT_DUMPED
 
     def never_made(self) -> dict[str, str]:
-        """Return the tensors for which there is nothing to record, with the reason."""
+        """Return the skipped tensors for which there is nothing to record, with the reason."""
         benign_names = (name for name, cause in self.skip_causes.items() if cause.is_benign)
         return {name: self.skipped[name] for name in benign_names if name in self.skipped}
 
@@ -166,7 +169,7 @@ class ChangedRow(NamedTuple):
     """A row of a cache that a later step changed.
 
     Args:
-        request: The request of its token.
+        request: The request of the row's token.
         position: The token's position in the request.
         written: The step that wrote the row.
         changed: The first step in which the row differs.
@@ -238,7 +241,7 @@ class Recording(ABC):
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
         """Return the samples and steps with any record, in order. Default: all samples and steps.
 
-        Sample numbers may have gaps of any size, so counting through them could take forever.
+        Use this rather than count up to `samples`, since sample numbers may have gaps of any size.
 
         Args:
             tensor: The tensor; None for any tensor. A constant has only sample 0 and step 0.
@@ -248,12 +251,12 @@ class Recording(ABC):
         return tuple(product(range(self.samples), range(self.steps)))
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Return the partial record of values that were not recorded in full. Default: None."""
+        """Return the partial record of values that were not recorded in full; None without one. Default: None."""
         del tensor, sample, step
         return None
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Return the outline of values that were recorded in full. Default: None, for unknown."""
+        """Return the outline of values that were recorded in full; None if unknown. Default: None."""
         del tensor, sample, step
         return None
 
@@ -380,8 +383,8 @@ class MemoryRecording(Recording):
             return self._arrays[self._key(tensor, sample, step)]
         except KeyError:
             if self.kept(tensor, sample, step) is not None:
-                raise not_in_full(tensor, sample, step) from None
-            raise no_values(tensor, sample, step, self.names) from None
+                raise not_in_full_error(tensor, sample, step) from None
+            raise no_values_error(tensor, sample, step, self.names) from None
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Return the partial record of values; None if they were recorded in full, or not at all."""
@@ -401,11 +404,11 @@ def _rebuild(
     quants: Mapping[tuple[str, int, int], QuantParams],
     partly: Mapping[tuple[str, int, int], Kept],
 ) -> MemoryRecording:
-    """Create a recording from its parts. Called by unpickling."""
+    """Create a recording from its parts. Unpickling calls this."""
     return MemoryRecording(graph, arrays, info, quants=quants, partly=partly)
 
 
-def no_values(tensor: str, sample: int, step: int, names: Iterable[str]) -> NotRecordedError:
+def no_values_error(tensor: str, sample: int, step: int, names: Iterable[str]) -> NotRecordedError:
     """Return the error for values that a recording does not have."""
     if tensor in names:
         return NotRecordedError(f"Tensor {tensor!r} has no values for sample {sample}, step {step}.")
@@ -414,7 +417,7 @@ def no_values(tensor: str, sample: int, step: int, names: Iterable[str]) -> NotR
     )
 
 
-def not_in_full(tensor: str, sample: int, step: int) -> NotRecordedError:
+def not_in_full_error(tensor: str, sample: int, step: int) -> NotRecordedError:
     """Return the error for values that were recorded only in part."""
     return NotRecordedError(
         f"Only part of the values of tensor {tensor!r}, sample {sample}, step {step} was kept.",

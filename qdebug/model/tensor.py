@@ -36,8 +36,8 @@ class TensorInfo(JsonObject):
         role: Its role in the graph.
         layout: Order of its dimensions ("NCHW", "NHWC", "NCHW16c"), or None if unknown.
         quant: Quantization of codes; None if the elements are real numbers.
-        stands_for: Name of the source model's tensor whose values this one holds in a different form (as codes or
-            dequantized), if the model's structure shows it.
+        stands_for: Name of the source model's tensor whose values this tensor holds in a different form (as codes or
+            dequantized), if the structure of the model reveals it.
 
     Examples:
         >>> qdebug.TensorInfo(name="x", shape=(None, 8), dtype="int8").shape

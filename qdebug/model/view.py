@@ -16,13 +16,13 @@ __all__ = ["View"]
 
 
 class View(Recording):
-    """Another recording with a different graph, additional constants, or values in a different form.
+    """A recording with a replaced graph, additional constants, or converted values.
 
     Args:
-        recording: The recording.
-        graph: The graph in place of the recording's; None to leave it.
-        constants: Values of constants that the recording has not.
-        changes: Returns the values of a tensor in another form, for each tensor that is changed.
+        recording: The underlying recording.
+        graph: The graph that replaces the recording's graph; None to keep that.
+        constants: Values of additional constants, by name.
+        changes: Functions that convert the values of tensors, by name.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class View(Recording):
 
     @property
     def graph(self) -> Graph:
-        """The graph."""
+        """The replaced graph, or the recording's graph."""
         return self._recording.graph if self._graph is None else self._graph
 
     @property

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from qdebug.present.text import safe_text
-from qdebug.recording.remote_url import written
+from qdebug.recording.remote_url import format_path
 
 __all__ = ["command", "shell_word"]
 
@@ -47,7 +47,7 @@ def command(*words: object) -> str:
 
 
 def _text(word: object) -> str:
-    return written(word) if isinstance(word, Path) else str(word)
+    return format_path(word) if isinstance(word, Path) else str(word)
 
 
 def _is_printable(text: str) -> bool:

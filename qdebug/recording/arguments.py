@@ -17,15 +17,15 @@ from qdebug.model import QuantParams
 from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits, is_float, is_integer, logical_dtype, logical_name
 from qdebug.model.recording import SkipCause
 from qdebug.recording.format.payload import storable_dtype
-from qdebug.recording.graph_builder import check_texts, in_short
+from qdebug.recording.graph_builder import check_texts, format_short
 from qdebug.recording.journal import MAX_NAME
 
 __all__ = [
     "QuantFacts",
     "as_array",
-    "check_kinds",
-    "checked_cause",
-    "doubt_of",
+    "check_types",
+    "find_doubt",
+    "parse_skip_cause",
     "recording_path",
     "tensor_facts",
 ]
@@ -53,14 +53,14 @@ def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
         )
     if 4 * len(name) > MAX_NAME and len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
         raise RecordingError(
-            f"The tensor name {in_short(name)} has {len(name)} characters, more than a recording can hold.",
+            f"The tensor name {format_short(name)} has {len(name)} characters, more than a recording can hold.",
             hint="Give it a shorter name.",
         )
     array = _convert_to_array(name, value)
     if dtype is not None:
         array = _convert_to_dtype(name, array, dtype)
     storable_dtype(name, array)
-    # A byte swap, never a conversion: the payloads of NaN stay.
+    # Swap bytes instead of converting numbers, which could change NaN payloads.
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
@@ -75,7 +75,7 @@ def _convert_to_array(name: str, value: Any) -> np.ndarray:
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             return np.from_dlpack(value)
         return np.asarray(value)
-    except Exception as exc:  # noqa: BLE001  whatever the array's own code raises
+    except Exception as exc:  # noqa: BLE001  the array's own code may raise anything
         reason = (str(exc) or type(exc).__name__).rstrip(".")
         raise RecordingError(
             f"Tensor {name!r} is a {type(value).__name__} that cannot be converted to an array: {reason}.",
@@ -89,7 +89,7 @@ def _convert_torch(tensor: Any) -> np.ndarray:
     try:
         return np.asarray(tensor.numpy())
     except TypeError:
-        torch = sys.modules.get("torch")  # the caller has imported it; this layer imports no framework
+        torch = sys.modules.get("torch")  # already imported by the caller; this layer imports no framework
         kind = str(tensor.dtype).removeprefix("torch.")
         if torch is None or kind not in LOGICAL_DTYPES or logical_dtype(kind).isbuiltin == 1:
             raise
@@ -106,7 +106,7 @@ def _convert_to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
         ) from None
     if array.dtype == target:
         return array
-    # Unsigned integers of an extension float's size can only be its bits: numpy has no such numbers.
+    # Unsigned integers of the same size as a float that numpy lacks can only be its bit patterns.
     if is_float(dtype) and target.itemsize in _BIT_PATTERNS and array.dtype == _BIT_PATTERNS[target.itemsize]:
         if target == np.float16:
             raise RecordingError(
@@ -131,7 +131,7 @@ def _convert_to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _convert_exactly(array: np.ndarray, target: np.dtype[Any], dtype: str) -> np.ndarray | None:
-    """Convert numbers to a dtype that holds all of them exactly; None if there is none."""
+    """Convert numbers to a dtype; None if it cannot hold all of them exactly."""
     try:
         own_dtype = logical_name(array.dtype)
     except ValueError:
@@ -158,7 +158,7 @@ class QuantFacts(NamedTuple):
     multiplier: npt.ArrayLike | None = None
     shift: npt.ArrayLike | None = None
 
-    def params(self, name: str, data: np.ndarray) -> QuantParams | None:
+    def to_params(self, name: str, data: np.ndarray) -> QuantParams | None:
         """Return quantization parameters; None if nothing was stated.
 
         Args:
@@ -177,18 +177,18 @@ class QuantFacts(NamedTuple):
                     )
             return None
         try:
-            if (block_size := _integer("block_size", self.block_size)) is not None and block_size < 1:
+            if (block_size := _to_integer("block_size", self.block_size)) is not None and block_size < 1:
                 raise ValueError(f"block_size {block_size}")
             quant = QuantParams(
                 dtype=logical_name(data.dtype),
-                scale=_scale_array(self.scale),
-                zero_point=_integer_array("zero_point", 0 if self.zero_point is None else self.zero_point),
-                axis=self._axis(data.ndim),
+                scale=_to_scale_array(self.scale),
+                zero_point=_to_integer_array("zero_point", 0 if self.zero_point is None else self.zero_point),
+                axis=self._positive_axis(data.ndim),
                 block_size=block_size,
-                qmin=_integer("qmin", self.qmin),
-                qmax=_integer("qmax", self.qmax),
-                multiplier=None if self.multiplier is None else _integer_array("multiplier", self.multiplier),
-                shift=None if self.shift is None else _integer_array("shift", self.shift),
+                qmin=_to_integer("qmin", self.qmin),
+                qmax=_to_integer("qmax", self.qmax),
+                multiplier=None if self.multiplier is None else _to_integer_array("multiplier", self.multiplier),
+                shift=None if self.shift is None else _to_integer_array("shift", self.shift),
             )
             quant.check_zero_point()
         except (TypeError, ValueError) as exc:
@@ -198,9 +198,9 @@ class QuantFacts(NamedTuple):
         _check_scale(name, data, quant)
         return quant
 
-    def _axis(self, ndim: int) -> int | None:
-        """Return the axis as it is stored, counted from the front."""
-        axis = _integer("axis", self.axis)
+    def _positive_axis(self, ndim: int) -> int | None:
+        """Return the axis counted from the front, as it is stored."""
+        axis = _to_integer("axis", self.axis)
         if axis is None:
             return None
         if not -ndim <= axis < ndim:
@@ -208,7 +208,7 @@ class QuantFacts(NamedTuple):
         return axis % ndim
 
 
-def doubt_of(quant: QuantParams | None) -> str | None:
+def find_doubt(quant: QuantParams | None) -> str | None:
     """Return a warning about an unusual quantization. It is kept as stated, since a backend may really use it.
 
     Args:
@@ -229,7 +229,7 @@ def doubt_of(quant: QuantParams | None) -> str | None:
     return None
 
 
-def _scale_array(values: npt.ArrayLike) -> np.ndarray:
+def _to_scale_array(values: npt.ArrayLike) -> np.ndarray:
     array = np.asarray(values)
     name = array.dtype.name
     is_real = array.dtype.kind in "biuf" or (name in LOGICAL_DTYPES and is_float(name))
@@ -238,14 +238,14 @@ def _scale_array(values: npt.ArrayLike) -> np.ndarray:
     return array
 
 
-def _integer_array(title: str, values: npt.ArrayLike) -> np.ndarray:
+def _to_integer_array(title: str, values: npt.ArrayLike) -> np.ndarray:
     array = np.asarray(values)
     if array.dtype.kind not in "biuf" or array.size == 0 or not bool(np.all(np.abs(array.astype(np.float64)) < 2**63)):
         raise ValueError(f"{title} must be integers of at most 64 bits, found {array.ravel()[:3].tolist()}")
     return array
 
 
-def _integer(title: str, value: float | None) -> int | None:
+def _to_integer(title: str, value: float | None) -> int | None:
     """Return a whole number of any type as an int."""
     if value is None:
         return None
@@ -269,7 +269,7 @@ def _check_limits(name: str, quant: QuantParams) -> None:
 
 
 def _check_scale(name: str, data: np.ndarray, quant: QuantParams) -> None:
-    """Refuse a scale of 0, unless all codes equal the zero point: runtimes write that for all-zero data."""
+    """Refuse a scale of 0 unless all codes equal the zero point, which runtimes write for data that is all 0."""
     is_zero = quant.scale == 0
     if not np.any(is_zero):
         return
@@ -300,11 +300,11 @@ def _check_channels(name: str, data: np.ndarray, quant: QuantParams) -> None:
         )
 
 
-def checked_cause(because: str | None) -> SkipCause | None:
+def parse_skip_cause(because: str | None) -> SkipCause | None:
     """Return the cause of a skipped tensor; None if none was stated.
 
     Raises:
-        UsageError: The cause is not a known one.
+        UsageError: The cause is unknown.
     """
     if because is None or because in tuple(SkipCause):
         return None if because is None else SkipCause(because)
@@ -320,7 +320,7 @@ def tensor_facts(
     """Return the stated facts of a tensor, as fields of `TensorInfo`.
 
     Raises:
-        RecordingError: A text is expected.
+        RecordingError: `layout` or `stands_for` is not a string.
     """
     facts: dict[str, Any] = {"dtype": logical_name(data.dtype)}
     if quant is not None:
@@ -332,27 +332,27 @@ def tensor_facts(
     return facts
 
 
-def check_kinds(arguments: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
+def check_types(arguments: Mapping[str, Any], types: tuple[type, ...], expected: str) -> None:
     """Reject arguments of a wrong type before the run starts.
 
     Args:
         arguments: The arguments, by the name that the message uses.
-        kinds: Allowed types.
+        types: Allowed types.
         expected: Description of the types, for the message.
 
     Raises:
         UsageError: An argument has a different type.
     """
     for title, value in arguments.items():
-        if not isinstance(value, kinds):
-            raise UsageError(f"Recorder() got {title} {in_short(value)}; expected {expected}.")
+        if not isinstance(value, types):
+            raise UsageError(f"Recorder() got {title} {format_short(value)}; expected {expected}.")
 
 
 def recording_path(path: str | os.PathLike[str]) -> Path:
     """Return the path given to a recorder as a Path.
 
     Raises:
-        UsageError: It is not a path.
+        UsageError: It is not a path, or is "-".
     """
     try:
         path = os.fsdecode(path)

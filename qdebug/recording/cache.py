@@ -1,9 +1,8 @@
-"""A cache of columns computed from two recordings, valid as long as nothing has changed.
+"""A cache on disk of columns computed from two recordings. It is valid as long as neither they nor the code change.
 
 Cache files are in the folder `BACKEND.qdebug-cache` next to the backend's file or, if that cannot be written, in the
-user's cache folder (`~/.cache/qdebug`, on macOS `~/Library/Caches/qdebug`). There is one file for each reference and
-each set of circumstances, and the oldest files are dropped when there are too many. The cache can be deleted at any
-time.
+user's cache folder (`~/.cache/qdebug`, on macOS `~/Library/Caches/qdebug`). There is one file for each key, and the
+oldest files are dropped when there are too many. The cache can be deleted at any time.
 
 A file is `_MAGIC`, the xxh3-128 of everything after it, the key, the length of a JSON header as a little-endian uint32,
 the header ([[name, dtype, elements], ...]) and the columns' bytes in the same order. A reader trusts nothing: a file of
@@ -42,11 +41,11 @@ _MAGIC = b"qdebug columns 1\n"
 _LENGTH = struct.Struct("<I")
 _DTYPES = {"<f8", "<i8", "|u1"}
 _MOST_BYTES = 1 << 29
-_OTHER_BYTES = 64
-_QUESTION_BYTES = 8
-"""Bytes of a key that identify the question. The remaining bytes also identify the code."""
+_OVERHEAD_BYTES = 64
+_SUBJECT_BYTES = 8
+"""Leading bytes of a key, which depend on the recordings and facts. The other bytes depend on the code as well."""
 _NAME = re.compile(r"[0-9a-f]{32}(\.\w+)?")
-_KEPT_BESIDE, _KEPT_AT_HOME = 8, 64
+_MAX_FILES_BESIDE, _MAX_FILES_IN_HOME = 8, 64
 
 
 class ColumnCache:
@@ -57,16 +56,16 @@ class ColumnCache:
         key: Identifies everything that the columns depend on.
     """
 
-    _forgotten = False
+    _is_disabled = False
 
     def __init__(self, backend: Path, key: bytes) -> None:
         self._key = key
         self._neighbour_folder = backend.with_name(f"{backend.name}.qdebug-cache")
 
     @classmethod
-    def forget(cls) -> None:
+    def disable(cls) -> None:
         """Disable the cache in this process from now on."""
-        cls._forgotten = True
+        cls._is_disabled = True
 
     @classmethod
     def of(
@@ -80,18 +79,18 @@ class ColumnCache:
             facts: Further dependencies of the columns, besides the recordings and the code.
             versions: Dependencies that change only with the code.
         """
-        if cls._forgotten or not (isinstance(reference, FileRecording) and isinstance(backend, FileRecording)):
+        if cls._is_disabled or not (isinstance(reference, FileRecording) and isinstance(backend, FileRecording)):
             return None
         if url_of(reference.path) or url_of(backend.path):
             return None
         try:
-            sides = [_identity(side) for side in (reference, backend)]
-        except OSError:  # the file was deleted while it is open
+            sides = [_file_identity(side) for side in (reference, backend)]
+        except OSError:  # the file was deleted while it was open
             return None
-        question = _digest_texts(chain(sides, facts))
+        subject = _digest_texts(chain(sides, facts))
         return cls(
             backend.path,
-            question[:_QUESTION_BYTES] + _digest_texts([question.hex(), *_code_stamps(), *versions])[_QUESTION_BYTES:],
+            subject[:_SUBJECT_BYTES] + _digest_texts([subject.hex(), *_code_stamps(), *versions])[_SUBJECT_BYTES:],
         )
 
     def read(self) -> dict[str, np.ndarray] | None:
@@ -103,13 +102,13 @@ class ColumnCache:
                 continue
         return None
 
-    def outdated(self) -> bool:
-        """Return whether columns for the same question exist from a different version of the code."""
-        question = self._key[:_QUESTION_BYTES].hex()
+    def has_outdated_columns(self) -> bool:
+        """Return whether a different version of the code cached columns for the same recordings and facts."""
+        subject = self._key[:_SUBJECT_BYTES].hex()
         for folder, _ in self._folders():
             with contextlib.suppress(OSError):
                 names = {path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)}
-                if any(name.startswith(question) and "." not in name and name != self._key.hex() for name in names):
+                if any(name.startswith(subject) and "." not in name and name != self._key.hex() for name in names):
                     return True
         return False
 
@@ -120,7 +119,7 @@ class ColumnCache:
             columns: One-dimensional arrays of float64, int64 or uint8.
         """
         header = json.dumps([[name, column.dtype.str, column.size] for name, column in columns.items()]).encode()
-        if len(header) + sum(column.nbytes for column in columns.values()) >= _MOST_BYTES - _OTHER_BYTES:
+        if len(header) + sum(column.nbytes for column in columns.values()) >= _MOST_BYTES - _OVERHEAD_BYTES:
             return
         content = [self._key, _LENGTH.pack(len(header)), header, *(column.tobytes() for column in columns.values())]
         for folder, max_files in self._folders():
@@ -134,7 +133,10 @@ class ColumnCache:
     def _folders(self) -> Sequence[tuple[Path, int]]:
         """Return the candidate folders, and the maximum number of files in each."""
         user_cache = user_folder()
-        return [(self._neighbour_folder, _KEPT_BESIDE), *([(user_cache, _KEPT_AT_HOME)] if user_cache else [])]
+        return [
+            (self._neighbour_folder, _MAX_FILES_BESIDE),
+            *([(user_cache, _MAX_FILES_IN_HOME)] if user_cache else []),
+        ]
 
 
 def user_folder() -> Path | None:
@@ -158,19 +160,19 @@ def _digest_pieces(pieces: Iterable[bytes]) -> bytes:
     return digest.digest()
 
 
-def _identity(recording: FileRecording) -> str:
-    # The content hash is made of the hashes that were recorded: values edited in place by other tools do not change it.
+def _file_identity(recording: FileRecording) -> str:
+    # The content hash covers the recorded hashes of the values, so it misses values that a tool edited in place. The
+    # file's size and times reveal such an edit: a tool can set back the modification time, but not the change time.
     status = recording.path.stat()
-    # Nor does an edit whose modification time was set back; the change time (ctime) cannot be.
     return f"{recording.content_hash} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _code_stamps() -> list[str]:
-    """Return what identifies the state of the code. In a working copy, the version alone is not enough."""
+    """Return texts that change with the code. In a working copy, code changes without a change of the version."""
     stamps = [f"qdebug {version.__version__}", f"numpy {np.__version__}", platform.machine()]
     with contextlib.suppress(metadata.PackageNotFoundError):  # onnx is optional; its evaluator replays some operators
         stamps.append(f"onnx {metadata.version('onnx')}")
-    with contextlib.suppress(OSError):  # imported from an archive: the version must suffice
+    with contextlib.suppress(OSError):  # code in an archive has no files: only its version identifies it
         for path in sorted(Path(version.__file__).parent.glob("**/*.py")):
             status = path.stat()
             stamps.append(f"{path.name} {status.st_size} {status.st_mtime_ns}")
@@ -255,7 +257,7 @@ def _write_atomically(folder: Path, name: str, content: Sequence[bytes]) -> None
 
 
 def _drop_oldest(folder: Path, max_files: int) -> None:
-    """Delete all but the newest files of a folder. This includes half-written files from a crash."""
+    """Delete all but the newest cache files of a folder, including incomplete files left by a crash."""
     with contextlib.suppress(OSError):
         cache_files = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
         for path in sorted(cache_files, key=lambda path: path.lstat().st_mtime_ns)[:-max_files]:

@@ -50,7 +50,7 @@ def _version(package: str) -> str | None:
 def run_facts(
     versions: Mapping[str, str] | None, options: Mapping[str, Any] | None, flags: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Return the machine and time of a run that starts now, as fields of `RunInfo`.
+    """Return facts about the machine, the packages and the time of a run that starts now, as fields of `RunInfo`.
 
     Args:
         versions: Versions of further packages.
@@ -77,7 +77,7 @@ def recorded_facts(run: object) -> dict[str, Any]:
 
 @cache
 def machine() -> Mapping[str, str]:
-    """Return the operating system and processor, which can affect a result as much as a version."""
+    """Return the operating system and the processor, by the names under which recordings list them with versions."""
     return MappingProxyType({"platform": f"{platform.system()} {platform.machine()}", "cpu": cpu_model()})
 
 

@@ -33,7 +33,7 @@ class FidelityCheck:
         self._differing_places: set[tuple[int, int]] = set()
         self._worst = _Difference(-1.0, "")
         self._plain_digests: dict[tuple[str, int, int], bytes] = {}
-        # Values at the first sample and step that differ.
+        # Outputs of the first plain run, only at the first sample and step where it differs from the recorded run.
         self._first_plain_outputs: dict[tuple[str, int, int], np.ndarray] = {}
         self._plain_distances: dict[tuple[str, int, int], float] = {}
         self._remarks: list[str] = []
@@ -61,7 +61,7 @@ class FidelityCheck:
                 if self._plain_digests[name, *place] == _digest(recorded)
                 else self._first_plain_outputs.get((name, *place))
             )
-            self._add_spread(
+            self._note_plain_distance(
                 (name, *place), 0.0 if first_plain is None else _measure_difference(name, first_plain, other).size
             )
         elif is_plain and not is_same and self._differing_places <= {place}:
@@ -85,7 +85,7 @@ class FidelityCheck:
             is_plain: Whether the other run had no recorder.
         """
         if is_plain and self._differs_from_earlier_plain_run((name, *place), other):
-            self._add_spread((name, *place), 0.0)
+            self._note_plain_distance((name, *place), 0.0)
         sentence = f"output {name!r} of sample {place[0]} differs from a plain run; its values were not kept"
         self._add_difference(name, place, None if recorded == other else _Difference(0.0, sentence))
 
@@ -93,13 +93,13 @@ class FidelityCheck:
         """Return whether an earlier plain run had a different output at the same sample and step."""
         return self._plain_digests.setdefault(key, digest) != digest
 
-    def _add_spread(self, key: tuple[str, int, int], size: float) -> None:
-        """Note the distance between two plain runs. Use 0 if their values are unavailable, which excuses nothing."""
+    def _note_plain_distance(self, key: tuple[str, int, int], size: float) -> None:
+        """Note the distance between two plain runs; 0 if their values are unavailable, which excuses no difference."""
         self._plain_distances[key] = max(size, self._plain_distances.get(key, 0.0))
 
     @property
-    def _is_unsteady(self) -> bool:
-        """Return whether plain runs differ from each other about as much as the recorded run differs from them."""
+    def _is_nondeterministic(self) -> bool:
+        """Whether plain runs differ from each other about as much as the recorded run differs from them."""
         spread = max(self._plain_distances.values(), default=0.0)
         return bool(self._plain_distances) and self._worst.size <= UNSTEADY_MAX_RATIO * spread
 
@@ -113,14 +113,14 @@ class FidelityCheck:
         self._places.add(place)
         if difference is not None:
             self._differing_places.add(place)
-            self._worst = max(self._worst, difference, key=lambda each: each.size)
+            self._worst = max(self._worst, difference, key=lambda known: known.size)
 
     @property
     def fidelity(self) -> Fidelity:
         """The result of all comparisons."""
         if not self._places:
             return Fidelity.UNKNOWN
-        if self._is_unsteady:
+        if self._is_nondeterministic:
             return Fidelity.NONDETERMINISTIC
         return Fidelity.DIFFERS if self._differing_places else Fidelity.BIT_EQUAL
 
@@ -148,7 +148,7 @@ class FidelityCheck:
             if names_left_out
             else ""
         )
-        if self._is_unsteady:
+        if self._is_nondeterministic:
             name, sample, _ = next(iter(self._plain_distances))
             return f"two plain runs on the same inputs differ in output {name!r} of sample {sample}{uncompared_text}"
         if not self._differing_places:
@@ -193,13 +193,13 @@ def _measure_difference(title: str, recorded: np.ndarray, plain: np.ndarray) -> 
 
 
 def _distance(recorded: np.ndarray, plain: np.ndarray) -> np.ndarray:
-    """Return the distance of elements whose bits differ: 0 between NaNs or zeros, infinite between number and NaN."""
+    """Return distances of elements whose bits differ: 0 between NaNs or zeros, infinite between a number and NaN."""
     kind: Any = np.complex128 if recorded.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
         recorded_values, plain_values = recorded.astype(kind), plain.astype(kind)
         distance: np.ndarray = np.abs(recorded_values - plain_values)
     if recorded.dtype.kind in "iu":
-        distance[distance < 1.0] = 1.0  # wide integers that differ may be the same float64
+        distance[distance < 1.0] = 1.0  # different 64-bit integers may be equal as float64
         return distance
     is_equal = (recorded_values == plain_values) | (np.isnan(recorded_values) & np.isnan(plain_values))
     return np.where(is_equal, 0.0, np.where(np.isnan(distance), np.inf, distance))

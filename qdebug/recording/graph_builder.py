@@ -18,11 +18,11 @@ __all__ = [
     "NO_FACTS",
     "GraphBuilder",
     "NodeFacts",
-    "apply_put",
+    "apply_put_note",
     "check_texts",
-    "in_short",
+    "encode_put_note",
+    "format_short",
     "node_facts",
-    "put_note",
 ]
 
 _NODE_FACT_NAMES = ("op", "domain", "inputs", "attrs", "origin", "placement")
@@ -30,7 +30,7 @@ _NODE_FACT_NAMES = ("op", "domain", "inputs", "attrs", "origin", "placement")
 
 @dataclass(slots=True, kw_only=True)
 class NodeFacts:
-    """Stated facts of a tensor's node; empty if not stated.
+    """The facts that a caller stated about a tensor's node. A fact that was not stated is empty.
 
     Args:
         name: Its name; None if the node is known only through its tensor.
@@ -53,7 +53,7 @@ class NodeFacts:
     outputs: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.outputs)  # a node's facts always come with an output
+        return bool(self.outputs)  # stated facts always belong to an output
 
 
 _NO_ATTRS: dict[str, AttrValue] = {}
@@ -72,12 +72,12 @@ def node_facts(
     origin: Sequence[str] | str,
     placement: str,
 ) -> NodeFacts:
-    """Return a caller's facts about a node in their final form.
+    """Check and return the facts that a caller states about a tensor's node; `NO_FACTS` if there are none.
 
     Raises:
-        RecordingError: An attribute has a type that a node cannot hold.
+        RecordingError: A fact has a wrong type, or an attribute cannot be stored.
     """
-    input_names, sources = _names(tensor, "inputs", inputs), _names(tensor, "origin", origin)
+    input_names, sources = _to_names(tensor, "inputs", inputs), _to_names(tensor, "origin", origin)
     if attrs is not None and not isinstance(attrs, Mapping):
         raise RecordingError(
             f"Tensor {tensor!r} was put with attrs of type {type(attrs).__name__}; expected a dict.",
@@ -90,8 +90,8 @@ def node_facts(
             check_texts(tensor, title, (text,))
     attributes = _NO_ATTRS
     if attrs:
-        attributes = {str(key): _attribute_value(value, f"{key!r} of {tensor!r}") for key, value in attrs.items()}
-        encode_attrs(attributes, node or tensor)  # reject here what a file could not hold, not after the run
+        attributes = {str(key): _to_attribute(value, f"{key!r} of {tensor!r}") for key, value in attrs.items()}
+        encode_attrs(attributes, node or tensor)  # rejects what a file cannot hold now rather than after the run
     return NodeFacts(
         name=node,
         op=op or "",
@@ -105,7 +105,7 @@ def node_facts(
 
 
 def check_texts(tensor: str, title: str, values: Iterable[Any]) -> None:
-    """Refuse facts that are not text immediately rather than at the end of the run.
+    """Refuse facts that are not strings, now rather than at the end of the run.
 
     Raises:
         RecordingError: A fact is neither text nor None.
@@ -113,7 +113,7 @@ def check_texts(tensor: str, title: str, values: Iterable[Any]) -> None:
     for value in values:
         if value is not None and not isinstance(value, str):
             raise RecordingError(
-                f"Tensor {tensor!r} was put with {title} {in_short(value)}; expected a string.",
+                f"Tensor {tensor!r} was put with {title} {format_short(value)}; expected a string.",
                 hint="Use the names of the framework.",
             )
 
@@ -129,7 +129,8 @@ def _merge_facts(known_facts: NodeFacts, new_facts: NodeFacts, title: str) -> No
         old_value, value = getattr(known_facts, fact), getattr(new_facts, fact)
         if value and old_value and not _is_same(old_value, value):
             raise RecordingError(
-                f"Node {title!r} was first recorded with {fact} {in_short(old_value)}, and now with {in_short(value)}.",
+                f"Node {title!r} was first recorded with {fact} {format_short(old_value)}, and now with "
+                f"{format_short(value)}.",
                 hint="Give each node a unique name.",
             )
         if value and not old_value:
@@ -137,7 +138,7 @@ def _merge_facts(known_facts: NodeFacts, new_facts: NodeFacts, title: str) -> No
     return replace(known_facts, **changes) if changes else known_facts
 
 
-def _names(tensor: str, title: str, value: Sequence[str] | str) -> tuple[str, ...]:
+def _to_names(tensor: str, title: str, value: Sequence[str] | str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,) if value else ()
     if type(value) is tuple and not value:
@@ -146,21 +147,21 @@ def _names(tensor: str, title: str, value: Sequence[str] | str) -> tuple[str, ..
         names = () if value is None else tuple(value)
     except TypeError:
         raise RecordingError(
-            f"Tensor {tensor!r} was put with {title} {in_short(value)}; expected names.",
+            f"Tensor {tensor!r} was put with {title} {format_short(value)}; expected names.",
             hint="Give a list of names, such as inputs=['x', 'w'].",
         ) from None
     check_texts(tensor, title, names)
     return names
 
 
-def _attribute_value(value: Any, title: str) -> AttrValue:
+def _to_attribute(value: Any, title: str) -> AttrValue:
     """Return an attribute as a value that a node may hold."""
     if isinstance(value, np.generic):
-        return _attribute_value(value.item(), title)
+        return _to_attribute(value.item(), title)
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, list | tuple):
-        return tuple(_attribute_value(item, title) for item in value)  # type: ignore[return-value]  # all of one kind, as in frameworks
+        return tuple(_to_attribute(item, title) for item in value)  # type: ignore[return-value]  # frameworks do not mix types in a list
     if isinstance(value, int | float | str | bool | np.ndarray):
         return value
     raise RecordingError(
@@ -175,7 +176,7 @@ def _is_same(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def in_short(value: Any) -> str:
+def format_short(value: Any) -> str:
     """Return a value as text for a message, at most one line long."""
     if isinstance(value, QuantParams):
         return (
@@ -192,7 +193,7 @@ _FIELDS = tuple(entry.name for entry in fields(TensorInfo) if entry.name != "nam
 
 
 class NoteResult(NamedTuple):
-    """The result of noting facts.
+    """The result of adding facts.
 
     Args:
         new: Whether any fact is new.
@@ -240,14 +241,14 @@ class GraphBuilder:
         return None if tensor_facts is None else tensor_facts.get("quant")
 
     def note(self, name: str, shape: tuple[int, ...], facts: NodeFacts, **tensor_facts: Any) -> NoteResult:
-        """Note facts stated with a tensor's values.
+        """Add the facts that are stated along with a tensor's values.
 
         Args:
             name: The tensor.
             shape: Shape of these values.
-            facts: Its node.
+            facts: Facts of its node.
             **tensor_facts: Fields of `TensorInfo`, None for missing ones. A quantization that differs from the tensor's
-                applies to these values only.
+                applies only to these values.
 
         Raises:
             RecordingError: A fact contradicts an earlier one. In that case nothing is noted.
@@ -276,11 +277,11 @@ class GraphBuilder:
         return NoteResult(is_new or quant is not None, quant)
 
     def _note_node(self, tensor: str, facts: NodeFacts) -> bool:
-        """Note a node. Return whether any of its facts is new."""
+        """Add the facts of a node. Return whether any of them is new."""
         if tensor in self._given_graph.tensors or facts.name in self._given_nodes:
             self._check_against_given(tensor, facts)
             return False
-        key = self._key(tensor, facts)
+        key = self._node_key(tensor, facts)
         known_facts = self._nodes.get(key)
         if known_facts is None:
             merged_facts = facts if facts.outputs == (tensor,) else replace(facts, outputs=(tensor,))
@@ -299,7 +300,7 @@ class GraphBuilder:
         self._node_of_tensor[tensor] = key
         return True
 
-    def _key(self, tensor: str, facts: NodeFacts) -> _Key:
+    def _node_key(self, tensor: str, facts: NodeFacts) -> _Key:
         owner = self._node_of_tensor.get(tensor)
         key = (owner or (False, tensor)) if facts.name is None else (True, facts.name)
         if owner is not None and owner != key:
@@ -313,7 +314,7 @@ class GraphBuilder:
     def _check_order(self, facts: NodeFacts, title: str) -> None:
         """Reject a node whose inputs depend on its own outputs."""
         if not any(name in self._readers or name in facts.inputs for name in facts.outputs):
-            return  # always so if tensors are put in topological order
+            return  # always the case if tensors are put in topological order
         tensors_reached, tensors_to_visit = set(facts.outputs), list(facts.outputs)
         while tensors_to_visit:
             for key in self._readers.get(tensors_to_visit.pop(), ()):
@@ -352,8 +353,8 @@ class GraphBuilder:
     def build(self, recorded_tensors: Iterable[str], name: str = "") -> Graph:
         """Return the graph.
 
-        A tensor without facts becomes an input of the graph if a node reads it. Otherwise it becomes the output of a
-        node of its own.
+        A tensor without facts becomes an input of the graph if a node reads it. Otherwise, it becomes the output of an
+        added node with an unknown operator.
 
         Args:
             recorded_tensors: Tensors that were put, in order.
@@ -440,7 +441,8 @@ def _select_new_facts(name: str, known_facts: Mapping[str, Any], stated_facts: M
             continue
         if old_value is not None and key != "role":
             raise RecordingError(
-                f"Tensor {name!r} was first put with {key} {in_short(old_value)}, and now with {in_short(value)}.",
+                f"Tensor {name!r} was first put with {key} {format_short(old_value)}, and now with "
+                f"{format_short(value)}.",
                 hint="Give each fact once, or the same value each time.",
             )
         new_facts[key] = value
@@ -466,13 +468,15 @@ def _is_compatible(
     )
 
 
-def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, tensor_facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts stated with a tensor's values as a JSON object.
+def encode_put_note(
+    name: str, shape: tuple[int, ...], facts: NodeFacts, tensor_facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the facts that are stated along with a tensor's values, as a JSON object.
 
     Args:
         name: The tensor.
         shape: Shape of the values.
-        facts: Its node.
+        facts: Facts of its node.
         tensor_facts: Fields of `TensorInfo`, None for missing ones.
     """
     note: dict[str, Any] = {"put": name, "shape": shape}
@@ -490,12 +494,12 @@ def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, tensor_facts: 
     return note
 
 
-def apply_put(builder: GraphBuilder, note: Mapping[str, Any]) -> NoteResult:
-    """Add the facts of a note from `put_note` to a builder.
+def apply_put_note(builder: GraphBuilder, note: Mapping[str, Any]) -> NoteResult:
+    """Add the facts of a note from `encode_put_note` to a builder.
 
     Raises:
-        RecordingError, GraphError: They contradict earlier ones.
-        ValueError: It is not such a note.
+        RecordingError, GraphError: They contradict earlier facts.
+        ValueError: It is not a note from `encode_put_note`.
     """
     try:
         stated_facts = {key: str(note[key]) for key in ("layout", "stands_for", "dtype") if key in note}

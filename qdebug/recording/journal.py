@@ -31,7 +31,7 @@ Bodies
             UTF-8
     END     JSON {"complete": bool, "events": number}: nothing follows, and the recording has been finished
 
-The first incomplete frame ends the journal. Whatever a killed process left incomplete was never acknowledged.
+The first incomplete frame ends the journal. The call that wrote it did not return successfully.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ class JournalEvent:
         row: A row of the table /index; its `tensor` and `quant` are meaningless.
         shape: The tensor's shape.
         offset: Offset of the payload; meaningless without a payload.
-        sampled: Place of the recorded elements of a sampled tensor.
-        bins: Its histogram, as in /exponents.
-        sketch: Its projections, as in /sketches.
+        sampled: Location of the recorded elements of a sampled tensor; None for other tensors.
+        bins: Its histogram, as in /exponents; None without one.
+        sketch: Its projections, as in /sketches; None without a sketch.
         location: The file that `offset` refers to.
         hash_kind: Kind of the row's `hash`.
         constant: Whether the tensor is a constant.
@@ -196,7 +196,7 @@ def encode_event(
 
 
 def decode_event(body: bytes) -> JournalEvent:
-    """Read the body of an event.
+    """Decode the body of an event.
 
     Raises:
         ValueError: The bytes are not an event.
@@ -257,7 +257,7 @@ def encode_tables_body(tables: Mapping[str, np.ndarray]) -> bytes:
 
 
 def decode_tables(body: bytes) -> dict[str, np.ndarray]:
-    """Read the tables of a graph, without checking them.
+    """Decode the tables of a graph, without checking them.
 
     Raises:
         ValueError: The bytes are not tables.
@@ -285,7 +285,7 @@ _CRC = struct.Struct("<I")
 _HEADER_SIZE = _FRAME.size + _CRC.size
 _MAGIC_NUMBER = 0x4D464451
 _JSON = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))
-"""Encoded objects are built here and never circular, and checking for that would take half the time."""
+"""The check for circular references is off: the objects never contain any, and it would take half the time."""
 
 
 class FrameKind(IntEnum):
@@ -317,7 +317,7 @@ class Frame(NamedTuple):
 
 
 class Journal:
-    """The writing side of a journal. Frames are appended whole or not at all.
+    """A journal that is being written. Frames are appended completely or not at all.
 
     Args:
         fd: Descriptor of an empty file, open for writing; closed together with the journal.
@@ -358,15 +358,15 @@ class Journal:
                     self.fd, memoryview(data)[written_count:] if written_count else data, self._file_end + written_count
                 )
         except BaseException:
-            self._cut()
+            self._remove_incomplete_frames()
             raise
         self._file_end += size
 
-    def _cut(self) -> None:
+    def _remove_incomplete_frames(self) -> None:
         try:
             os.ftruncate(self.fd, self._file_end)
         except OSError:
-            return  # an incomplete frame also ends the journal, and the next frame overwrites it
+            return  # harmless: readers stop at an incomplete frame, and the next frame overwrites it
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""
@@ -387,7 +387,7 @@ def encode_json(json_object: Mapping[str, Any]) -> bytes:
 
 
 def decode_json(body: bytes) -> dict[str, Any]:
-    """Read a JSON object.
+    """Decode a JSON object.
 
     Raises:
         ValueError: The bytes are not a JSON object.

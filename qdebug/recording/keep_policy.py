@@ -32,7 +32,7 @@ __all__ = [
     "policy_of",
 ]
 
-_SHARE_OF_LARGEST = 8
+_ELEMENTS_PER_LARGEST = 8
 _MOST_BYTES = 16 << 20
 _SEED = 20
 
@@ -72,8 +72,8 @@ def make_partial_record(
 def choose_positions(flat: np.ndarray, quant: QuantParams | None, element_count: int) -> np.ndarray:
     """Choose elements: one at a fixed random position in each of `element_count` equal ranges, and the largest ones.
 
-    The positions depend only on the number of elements, so that two runs keep the same elements even if they name the
-    tensor differently. Elements of the largest magnitude are added, one eighth as many.
+    The positions in the ranges depend only on the number of elements, so that two runs keep the same elements even if
+    they name the tensor differently. The number of largest elements is an eighth of `element_count`.
 
     Args:
         flat: All elements, 1-D.
@@ -88,7 +88,7 @@ def choose_positions(flat: np.ndarray, quant: QuantParams | None, element_count:
     random_offsets = np.random.default_rng(_SEED).random(element_count)
     spread_positions = ((np.arange(element_count) + random_offsets) * (flat.size / element_count)).astype(np.int64)
     spread_positions = np.minimum(spread_positions, flat.size - 1)
-    largest_count = max(1, element_count // _SHARE_OF_LARGEST)
+    largest_count = max(1, element_count // _ELEMENTS_PER_LARGEST)
     magnitudes = _magnitudes(flat, quant)
     largest_positions = np.argpartition(magnitudes, flat.size - largest_count)[flat.size - largest_count :]
     return np.unique(np.concatenate([spread_positions, largest_positions]))
@@ -131,8 +131,8 @@ class Keep:
 
 
 FULL = Keep()
-_FULL_DISK = Keep(keeps_values=False, element_count=1024)
-"""What is kept of a tensor once the recording has reached its maximum size."""
+_KEEP_WHEN_FULL = Keep(keeps_values=False, element_count=1024)
+"""How much of a tensor is kept once the recording has reached its maximum size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +191,16 @@ class KeepPolicy:
                 return rule.keep
         return FULL
 
-    def without_room(self, keep: Keep, used_bytes: int, nbytes: int) -> Keep:
-        """Return how much of a tensor is kept if there is not enough room to keep it in full."""
+    def limit_to_max_bytes(self, keep: Keep, used_bytes: int, nbytes: int) -> Keep:
+        """Return `keep`, or less if the values of a tensor would exceed the maximum size of the recording.
+
+        Args:
+            keep: How much of the tensor is kept according to the rules.
+            used_bytes: Bytes of the values recorded so far.
+            nbytes: Size of the tensor's values.
+        """
         exceeds_limit = keep.keeps_values and self.max_bytes is not None and used_bytes + nbytes > self.max_bytes
-        return _FULL_DISK if exceeds_limit else keep
+        return _KEEP_WHEN_FULL if exceeds_limit else keep
 
 
 def policy_of(
@@ -205,7 +211,7 @@ def policy_of(
     Args:
         keep: One or more texts, of which later ones take precedence: "full", "stats", "sketch", "elements:1000", "none"
             for all tensors, "conv*=stats" by name, "op:Conv=stats" by operator, ">1M=elements:4096" by size, "@FILE"
-            for the rules in a file, one a line.
+            for the rules in a file, one per line.
         every: Keep every n-th sample.
         max_bytes: Bytes of values, as a number or a text such as "2G".
 
@@ -226,12 +232,12 @@ def policy_of(
     size = parse_size(max_bytes) if isinstance(max_bytes, str) else max_bytes
     if size is not None and (not isinstance(size, int) or size < 0):
         raise UsageError(f"{size!r} is not a number of bytes.", hint="Give an integer, or a size like 500M or 2G.")
-    texts = [rule for text in texts for rule in _rules_of(text)]
-    return KeepPolicy(rules=tuple(_rule(text) for text in texts), sample_interval=every, max_bytes=size)
+    texts = [rule for text in texts for rule in _expand_rule_file(text)]
+    return KeepPolicy(rules=tuple(_parse_rule(text) for text in texts), sample_interval=every, max_bytes=size)
 
 
-def _rules_of(text: str) -> list[str]:
-    """Return the rules of a file "@FILE", one a line, or the text itself."""
+def _expand_rule_file(text: str) -> list[str]:
+    """Return the rules in the file that "@FILE" names, one per line, or the text itself as the only rule."""
     if not text.startswith("@") or "=" in text:
         return [text]
     try:
@@ -245,9 +251,9 @@ def _rules_of(text: str) -> list[str]:
     return [line for line in content.splitlines() if line]
 
 
-def _rule(text: str) -> KeepRule:
+def _parse_rule(text: str) -> KeepRule:
     scope, separator, amount_text = text.rpartition("=")
-    keep = _keep(amount_text, text)
+    keep = _parse_keep(amount_text, text)
     if not separator:
         return KeepRule(keep=keep)
     if scope.startswith("op:"):
@@ -257,7 +263,7 @@ def _rule(text: str) -> KeepRule:
     return KeepRule(keep=keep, name=scope)
 
 
-def _keep(amount_text: str, text: str) -> Keep:
+def _parse_keep(amount_text: str, text: str) -> Keep:
     if amount_text == "full":
         return FULL
     if amount_text in ("stats", "none"):

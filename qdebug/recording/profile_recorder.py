@@ -16,7 +16,7 @@ from qdebug.numerics.range_histogram import BINS
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.scale_profile import ScaleProfile, TensorCounter, profile_of_run, write_profile
 from qdebug.recording.writing.sinks import MemorySink
-from qdebug.recording.writing.write import At
+from qdebug.recording.writing.write import Place
 
 __all__ = ["ProfileRecorder", "unprofiled_reason"]
 
@@ -56,7 +56,7 @@ class _CountingSink(MemorySink):
         self,
         name: str,
         array: np.ndarray | Kept,
-        place: At = (0, 0),
+        place: Place = (0, 0),
         *,
         constant: bool = False,
         quant: QuantParams | None = None,
@@ -76,7 +76,7 @@ class _CountingSink(MemorySink):
         self.array_count += 1
 
     def close(self, graph: Graph, info: RunInfo) -> None:
-        """Write the profile."""
+        """Make the profile from the counts."""
         self._check_open()
         self._open = False
         self.profile = profile_of_run(
@@ -123,8 +123,8 @@ class ProfileRecorder(Recorder):
             raise OutputExistsError(
                 f"The file {str(path)!r} already exists.", hint="Pass force=True to replace it, or name another file."
             )
-        self._counting = _CountingSink(bins, per_channel=per_channel)
-        super().__init__(None, backend=backend, sink=self._counting, **facts)
+        self._counting_sink = _CountingSink(bins, per_channel=per_channel)
+        super().__init__(None, backend=backend, sink=self._counting_sink, **facts)
 
     @property
     def profile(self) -> ScaleProfile:
@@ -133,16 +133,16 @@ class ProfileRecorder(Recorder):
         Raises:
             RecordingError: It is still open, or was discarded.
         """
-        if self._counting.profile is None:
+        if self._counting_sink.profile is None:
             raise RecordingError("The profile is not finished.", hint="Close the recorder first.")
-        return self._counting.profile
+        return self._counting_sink.profile
 
     def close(self, *, complete: bool = True) -> None:
-        """Finish, and write the profile.
+        """Finish counting, and write the profile if a path was given.
 
         Raises:
             RecordingError: Nothing was put, or the file cannot be written.
         """
         super().close(complete=complete)
-        if self._target is not None and self._counting.profile is not None:
-            write_profile(self._counting.profile, self._target)
+        if self._target is not None and self._counting_sink.profile is not None:
+            write_profile(self._counting_sink.profile, self._target)

@@ -22,9 +22,9 @@ from qdebug.model.recording import SkipCause
 from qdebug.recording.arguments import (
     QuantFacts,
     as_array,
-    check_kinds,
-    checked_cause,
-    doubt_of,
+    check_types,
+    find_doubt,
+    parse_skip_cause,
     recording_path,
     tensor_facts,
 )
@@ -38,13 +38,13 @@ from qdebug.recording.graph_builder import (
     GraphBuilder,
     NodeFacts,
     check_texts,
+    encode_put_note,
     node_facts,
-    put_note,
 )
 from qdebug.recording.keep_policy import Keep, KeepPolicy, make_partial_record, policy_of
 from qdebug.recording.writing.sinks import BackgroundSink, MemorySink, Sink, warn_stopped
 from qdebug.recording.writing.tables import check_quants, encode_tables
-from qdebug.recording.writing.write import At, RecordingWriter
+from qdebug.recording.writing.write import Place, RecordingWriter
 
 __all__ = ["Recorder"]
 
@@ -58,8 +58,8 @@ class Recorder:
     Use it as a context manager. If the `with` block raises, the tensors so far are kept and the recording is marked
     incomplete. When `put` returns, the tensor is safe: if the process is killed, `qdebug file recover` restores it. If
     the disk is full or breaks, recording stops with one warning, `failure` says why, and the host program goes on. The
-    same happens if the finished file cannot get its name. Several threads may put tensors. All of them record the
-    current sample and step.
+    same happens if the finished file cannot be renamed to `path`. Several threads may put tensors. All of them record
+    the current sample and step.
 
     Args:
         path: The file to write; None keeps the recording in memory, as `recording`.
@@ -74,7 +74,7 @@ class Recorder:
         cpu_flags: Relevant instruction sets; by default those of this machine.
         keep: How much of each tensor is kept: "full", "stats" (statistics and a histogram, no values), "sketch"
             (statistics and 64 random projections, which estimate the error between two runs), "elements:1000"
-            (statistics, elements at fixed random places, and the largest ones) or "none"; or several rules, of which
+            (statistics, elements at fixed random positions, and the largest ones) or "none"; or several rules, of which
             the last that matches a tensor applies: "conv*=stats" by name, "op:Conv=stats", ">1M=elements:4096" by size.
         every: Keep every n-th sample.
         max_bytes: Bytes of values, a number or a text like "2G", after which only statistics and some elements are
@@ -125,12 +125,12 @@ class Recorder:
     ) -> None:
         policy = policy_of(keep, every=every, max_bytes=max_bytes)
         texts = {"backend": backend, "model": model, "model_sha256": model_sha256, "taps": taps}
-        check_kinds(texts, (str,), "text")
+        check_types(texts, (str,), "text")
         mappings = {"versions": versions or {}, "options": options or {}, "op_map": op_map or {}}
-        check_kinds(mappings, (Mapping,), "values by name")
-        check_kinds(op_map or {}, (str,), "the name of an operator")
-        check_kinds({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
-        check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
+        check_types(mappings, (Mapping,), "values by name")
+        check_types(op_map or {}, (str,), "the name of an operator")
+        check_types({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
+        check_types({"durable": durable}, (int, float), "True or a number of seconds")
         if not 0 <= durable < float("inf"):
             raise UsageError(
                 f"durable={durable!r} is invalid; expected a positive number of seconds.",
@@ -140,10 +140,10 @@ class Recorder:
             check_quants(graph)
         self.path = None if path is None else recording_path(path)
         facts = {**texts, **run_facts(versions, options, cpu_flags)}
-        sink = sink or self._sink_for(facts, graph, force=force, durable=durable)
+        sink = sink or self._make_sink(facts, graph, force=force, durable=durable)
         if background:
             sink = BackgroundSink(sink)
-            weakref.finalize(self, sink.leave)  # at the interpreter's exit too, before it stops the thread
+            weakref.finalize(self, sink.leave)  # also runs when the interpreter exits, before the thread is stopped
         self._sink, self._facts, self._policy = sink, facts, policy
         self._builder, self._fidelity_check = GraphBuilder(graph), FidelityCheck()
         self._op_map = dict(op_map or {})
@@ -156,15 +156,15 @@ class Recorder:
         """Dtype and shape of tensors that were last put without any facts."""
         self._stated_dtypes: dict[str, str | None] = {}
         """Tensors that were put, with the dtype that the caller stated."""
-        self._places: dict[At, set[str]] = {}
+        self._places: dict[Place, set[str]] = {}
         self._partial_digests: dict[tuple[str, int, int], bytes] = {}
-        """Identity of values that were not kept in full."""
+        """Digests of values that were not kept in full, by tensor, sample and step."""
         self._skipped: dict[str, str] = {}
         self._skip_causes: dict[str, SkipCause] = {}
         self._doubts: dict[str, str] = {}
         self._disturbed: dict[str, str] = {}
 
-    def _sink_for(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
+    def _make_sink(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
         if self.path is None:
             if graph is not None:
                 # Refuse a graph that no file could store.
@@ -236,12 +236,12 @@ class Recorder:
         stated_facts: Mapping[str, Any] | None = None
         record: Kept | None = None
         if is_bare and type(array) is np.ndarray and self._bare_layouts.get(name) == (array.dtype, array.shape):
-            data, facts = array, NO_FACTS  # facts as before: nothing to check or note
+            data, facts = array, NO_FACTS  # the facts have not changed: nothing to check or note
         else:
             if is_on_device(array):
-                record = self._take_on_device(name, array, op or "", has_facts=dtype is not None or scale is not None)
+                record = self._record_on_device(name, array, op or "", has_facts=dtype is not None or scale is not None)
             data = as_array(name, array, dtype) if record is None else placeholder_of(record)
-            quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift).params(name, data)
+            quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift).to_params(name, data)
             onnx_op = op if op is None else self._op_map.get(op, op)
             facts = node_facts(
                 name,
@@ -261,8 +261,8 @@ class Recorder:
             if stated_facts is not None and is_bare:
                 self._bare_layouts[name] = data.dtype, data.shape
 
-    def _take_on_device(self, name: str, tensor: Any, op: str, *, has_facts: bool) -> Kept | None:
-        """Return the record of a tensor on a device if only a sketch is kept; None if its values are needed."""
+    def _record_on_device(self, name: str, tensor: Any, op: str, *, has_facts: bool) -> Kept | None:
+        """Return a partial record that is computed on the tensor's device; None if the values must be copied."""
         nbytes = tensor.numel() * tensor.element_size()
         amount = self._policy.decide(name, op, nbytes, sample=self._sample)
         is_small = nbytes <= 4 * SKETCH_SIZE or tensor.dim() > INDEX_DIMS
@@ -271,7 +271,7 @@ class Recorder:
         return take_device_record(tensor)
 
     def _check_new(self, name: str, place: tuple[int, int]) -> None:
-        """Refuse a tensor that was already put for this sample and step, or that is a constant."""
+        """Refuse a tensor that was already put for this sample and step, or that was recorded as a constant."""
         if name in self._places.get(place, ()):
             raise RecordingError(
                 f"Tensor {name!r} was put twice for sample {place[0]}, step {place[1]}.",
@@ -312,7 +312,7 @@ class Recorder:
         """
         self._check_open()
         data = as_array(name, array, dtype)
-        quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax).params(name, data)
+        quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax).to_params(name, data)
         stated_facts = tensor_facts(name, data, quant, layout, stands_for)
         stated_facts["role"] = Role.CONSTANT
         with self._locked():
@@ -336,7 +336,7 @@ class Recorder:
         """
         self._check_open()
         try:
-            place = index(sample), index(step)  # numpy's integers too, as plain ones
+            place = index(sample), index(step)  # converts numpy integers to plain ints
         except TypeError:
             raise UsageError(f"Invalid sample {sample!r} or step {step!r}; both must be integers.") from None
         if min(place) < 0:
@@ -348,21 +348,21 @@ class Recorder:
         return tensor in self._places.get((sample, step), ())
 
     def skip(self, tensor: str, reason: str, *, because: str | None = None) -> None:
-        """Note that a tensor is not recorded, and why. Values put later revoke the note, and values put before stay.
+        """Note that a tensor is not recorded, and why. Values put later cancel the note; values put earlier are kept.
 
         Args:
             tensor: Its name.
             reason: One clause that explains it to the user.
             because: "fused", "folded" (into a constant) or "view" (of a recorded tensor) if nothing is lost by it;
-                "unsupported" if the runtime does not expose the tensor, which is then missing from a comparison, as it
-                is without a cause.
+                "unsupported" if the runtime does not expose the tensor. Comparisons then treat the tensor as missing,
+                as they do without a cause.
 
         Raises:
             UsageError: `because` has a different value.
         """
         self._check_open()
         check_texts(str(tensor), "the name", (tensor,))
-        cause = checked_cause(because)
+        cause = parse_skip_cause(because)
         with self._locked():
             self._skipped[tensor] = str(reason)
             self._skip_causes.pop(tensor, None)
@@ -371,7 +371,7 @@ class Recorder:
             self._note({"skip": tensor, "reason": str(reason), **({} if cause is None else {"because": str(cause)})})
 
     def disturbed(self, tensor: str, reason: str) -> None:
-        """Note that recording changed how a tensor is computed, so that no comparison blames its node for its error.
+        """Note that recording changed how a tensor is computed. Comparisons then do not blame its node for the error.
 
         Args:
             tensor: Its name.
@@ -522,7 +522,7 @@ class Recorder:
         self,
         name: str,
         data: np.ndarray,
-        place: At | None,
+        place: Place | None,
         *,
         facts: NodeFacts,
         stated_facts: Mapping[str, Any] | None,
@@ -548,7 +548,7 @@ class Recorder:
             return
         sample = None if place is None else place[0]
         requested_amount = self._policy.decide(name, facts.op, data.nbytes, sample=sample)
-        amount = self._policy.without_room(requested_amount, self._used_bytes, data.nbytes)
+        amount = self._policy.limit_to_max_bytes(requested_amount, self._used_bytes, data.nbytes)
         quant = None
         try:
             if stated_facts is not None:
@@ -567,12 +567,12 @@ class Recorder:
                     self._places[place] = set()
                 self._places[place].add(name)
         except RecordingError as error:
-            self._stop_at(error)
+            self._raise_unless_disk_failed(error)
 
     def _note_stated_facts(
         self, name: str, shape: tuple[int, ...], facts: NodeFacts, stated_facts: Mapping[str, Any], *, at_once: bool
     ) -> QuantParams | None:
-        """Note the stated facts of a tensor. Return the quantization of these values, if it differs from the tensor's.
+        """Add the stated facts of a tensor. Return the quantization of these values if it differs from the tensor's.
 
         Args:
             name: The tensor.
@@ -582,17 +582,17 @@ class Recorder:
             at_once: Whether the note is written at once, because no values follow.
         """
         is_new, quant = self._builder.note(name, shape, facts, **stated_facts)
-        if is_new and "quant" in stated_facts and (doubt := doubt_of(stated_facts["quant"])):
+        if is_new and "quant" in stated_facts and (doubt := find_doubt(stated_facts["quant"])):
             self._doubts.setdefault(name, doubt)
         if is_new and (facts or at_once or not stated_facts.keys() <= _FACTS_IN_EVENTS):
-            self._sink.note(put_note(name, shape, facts, stated_facts), at_once=at_once)
+            self._sink.note(encode_put_note(name, shape, facts, stated_facts), at_once=at_once)
         return quant
 
     def _keep_values(
         self,
         name: str,
         data: np.ndarray,
-        place: At | None,
+        place: Place | None,
         amount: Keep,
         quant: QuantParams | None,
         *,
@@ -603,7 +603,8 @@ class Recorder:
         if self._sink.counts:
             self._sink.append(name, data, event_place, constant=constant, quant=quant or self._builder.quant(name))
             return
-        # The index has no room for further extents, and without values they are stored nowhere else.
+        # Arrays of high rank are stored in full: an index row holds only INDEX_DIMS extents, and the other extents are
+        # stored only along with the values.
         is_small = 0 < data.size <= amount.element_count or (amount.has_sketch and data.nbytes <= 4 * SKETCH_SIZE)
         if amount.keeps_values or is_small or data.ndim > INDEX_DIMS:
             self._sink.append(name, data, event_place, constant=constant, quant=quant)
@@ -616,20 +617,20 @@ class Recorder:
             with_sketch=amount.has_sketch,
             is_truncated=is_truncated,
         )
-        self._partial_digests[name, *event_place] = _identity(data)
+        self._partial_digests[name, *event_place] = _array_digest(data)
         self._sink.append(name, record, event_place, constant=constant, quant=quant)
         self._used_bytes += 0 if record.values is None else record.values.nbytes
 
     def _note(self, note: Mapping[str, Any]) -> None:
-        """Write a note on the run."""
+        """Write a note on the run, unless recording has stopped."""
         if not self._has_stopped():
             try:
                 self._sink.note(note)
             except RecordingError as error:
-                self._stop_at(error)
+                self._raise_unless_disk_failed(error)
 
-    def _stop_at(self, error: RecordingError) -> None:
-        """Raise an error, unless it is a disk error, which must not stop the recorded program."""
+    def _raise_unless_disk_failed(self, error: RecordingError) -> None:
+        """Raise an error, or only warn once if the disk failed, which must not stop the recorded program."""
         if self.failure is None:
             raise error
         if not self._has_warned:
@@ -639,10 +640,10 @@ class Recorder:
     def _has_stopped(self) -> bool:
         """Return whether recording has stopped, and warn about it once."""
         if self.failure is not None:
-            self._stop_at(RecordingError(self.failure))
+            self._raise_unless_disk_failed(RecordingError(self.failure))
         return self.failure is not None
 
-    def _check_output(self, name: str, value: Any, place: At, *, is_plain: bool) -> bool:
+    def _check_output(self, name: str, value: Any, place: Place, *, is_plain: bool) -> bool:
         """Compare an output of another run with the recorded one. Return False if recording had already stopped."""
         event_place = (0, 0) if self._builder.is_constant(name) else place
         key, recorded_array = (name, *event_place), self._sink.read_back(name, event_place)
@@ -653,9 +654,9 @@ class Recorder:
         elif self.failure is not None:
             return False
         elif key in self._partial_digests:
-            identity = _identity(as_array(name, value, self._stated_dtypes[name]))
-            self._fidelity_check.compare_hash(name, self._partial_digests[key], identity, place, is_plain=is_plain)
-        elif name not in self._places.get(place, ()):  # otherwise this output was excluded for the whole run
+            output_digest = _array_digest(as_array(name, value, self._stated_dtypes[name]))
+            self._fidelity_check.compare_hash(name, self._partial_digests[key], output_digest, place, is_plain=is_plain)
+        elif name not in self._places.get(place, ()):  # otherwise it was put, but excluded by the keep rules
             raise RecordingError(
                 f"Output {name!r} was not recorded for sample {place[0]}, step {place[1]}.",
                 hint="Put it before check(), with the same name.",
@@ -695,15 +696,15 @@ class Recorder:
                 skip_causes=self._skip_causes,
             )
             self._sink.close(self._builder.build(self._stated_dtypes, info.model), info)
-            self._has_stopped()  # the disk may have refused the last put without an error
+            self._has_stopped()  # warns about a disk failure that raised nothing, such as that of a background sync
         except RecordingError as error:
-            self._stop_at(error)
+            self._raise_unless_disk_failed(error)
         finally:
             with suppress(RecordingError):
                 self._sink.leave()
 
     def _locked(self) -> RLock:
-        """Lock out other threads.
+        """Return the lock that excludes other threads.
 
         A forked child gets its own lock, since no thread there would release the inherited one.
         """
@@ -716,7 +717,7 @@ class Recorder:
             raise RecordingError("The recorder is closed.", hint="Open a new one.")
 
 
-def _identity(array: np.ndarray) -> bytes:
+def _array_digest(array: np.ndarray) -> bytes:
     """Return a hash of an array's dtype, shape and bits."""
     dtype = logical_name(array.dtype)
     return payload_hash(f"{dtype} {array.shape}".encode() + payload_hash(to_bytes(array, dtype)))

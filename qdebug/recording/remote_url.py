@@ -1,4 +1,4 @@
-"""URLs of object stores where a path is expected: "s3://bucket/ref.h5" is Path("s3:/bucket/ref.h5")."""
+"""URLs of object stores that are passed as paths: "s3://bucket/ref.h5" becomes Path("s3:/bucket/ref.h5")."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from qdebug.errors import UsageError
 
-__all__ = ["absolute", "check_local", "url_of", "written"]
+__all__ = ["absolute_path", "check_local", "format_path", "url_of"]
 
 _URL = re.compile(r"(s3a?|gs|gcs|hf|https?|memory):/+(?=[^/])")
 
@@ -19,8 +19,8 @@ def url_of(path: Path) -> str | None:
     return None if scheme is None else f"{scheme[1]}://{text[scheme.end() :]}"
 
 
-def written(path: Path) -> str:
-    """Return a path as its user writes it, with both slashes of a URL."""
+def format_path(path: Path) -> str:
+    """Return a path as the user writes it: a URL has two slashes after its scheme, which Path merges into one."""
     return url_of(path) or str(path)
 
 
@@ -29,8 +29,8 @@ def check_local(path: Path, user: str, *, writes: bool = False) -> None:
 
     Args:
         path: A path or a URL.
-        user: What takes the file, such as an option; the subject of the sentence.
-        writes: Whether it writes the file.
+        user: The option or command that takes the file; the subject of the message.
+        writes: Whether the file is written.
 
     Raises:
         UsageError: It is a URL.
@@ -40,6 +40,6 @@ def check_local(path: Path, user: str, *, writes: bool = False) -> None:
         raise UsageError(f"{user} takes local files only, not {url_of(path)!r}.", hint=hint)
 
 
-def absolute(path: Path) -> Path:
-    """Return an absolute path, or the same for a URL, for a process that may have another working folder."""
+def absolute_path(path: Path) -> Path:
+    """Return an absolute path, or a URL unchanged, for a process that may have a different working folder."""
     return path if url_of(path) else path.absolute()

@@ -1,4 +1,4 @@
-"""Profiles: histograms of each tensor over one or more runs, from which scales are chosen, and their two file formats.
+"""Profiles: a histogram of each tensor over one or more runs, for choosing scales. Defines their two file formats.
 
 A profile is written as JSON if the file's name ends in .json, else as HDF5. Both can be read.
 
@@ -6,7 +6,7 @@ HDF5, format version 1: fixed-length text attribute `format` = "qdebug.profile",
 three datasets: `profile` (uint8, the JSON object below in UTF-8, but without "counts" and "ranges"), `counts` (int64)
 and `ranges` (float64, two columns): the counts and ranges of all histograms, in the order of the JSON.
 
-JSON: {"format": "qdebug.profile", "version": 1, "bins": most bins of a histogram, "runs": [{"backend", "model",
+JSON: {"format": "qdebug.profile", "version": 1, "bins": maximum bins of a histogram, "runs": [{"backend", "model",
 "samples"}], "left_out": {tensor: reason}, "tensors": [{"name", "node", "op", "axis", "scale", "offset", "histogram",
 "channels": [histogram, ...]}]}. A histogram is {"exponent", "first", "size", "count", "low", "high", "zeros", "nan",
 "infinite", "percentiles", "arrays", "counts", "ranges"}: bin k of `counts` holds the values from (first + k) *
@@ -62,7 +62,7 @@ _MAX_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProfiledTensor:
-    """The values of one tensor over all samples.
+    """Histograms of one tensor over all samples.
 
     Args:
         name: The tensor.
@@ -83,7 +83,7 @@ class ProfiledTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScaleProfile:
-    """The values of all tensors of one or more runs.
+    """Histograms of all tensors of one or more runs.
 
     Args:
         runs: Facts of each run: "backend", "model", "samples".
@@ -98,7 +98,7 @@ class ScaleProfile:
     left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def merge(self, other: ScaleProfile) -> ScaleProfile:
-        """Return the profile of the values of both, which does not depend on their order.
+        """Return the merged profile. The histograms do not depend on which of the two comes first.
 
         Raises:
             UsageError: Their histograms have different numbers of bins, or a tensor has different channels.
@@ -262,7 +262,7 @@ def profile_json(profile: ScaleProfile) -> str:
 
 
 def _write_hdf5(header: Mapping[str, Any], histograms: Sequence[RangeHistogram], path: Path) -> None:
-    content = io.BytesIO()  # the library of HDF5 crashes when it closes a file on a full disk
+    content = io.BytesIO()  # the HDF5 library crashes if the disk is full when it closes a file
     text = np.frombuffer(json.dumps(header, allow_nan=False).encode(), np.uint8)
     counts = np.concatenate([np.zeros(0, np.int64), *(histogram.counts for histogram in histograms)])
     ranges = np.concatenate([np.zeros((0, 2)), *(histogram.ranges for histogram in histograms)])
@@ -362,7 +362,7 @@ class ProfileHeader(TypedDict):
 def _to_header(profile: ScaleProfile, *, arrays: bool) -> tuple[ProfileHeader, list[RangeHistogram]]:
     histograms: list[RangeHistogram] = []
 
-    def plain(histogram: RangeHistogram) -> ProfileHistogram:
+    def add_histogram(histogram: RangeHistogram) -> ProfileHistogram:
         histograms.append(histogram)
         return _histogram_to_json(histogram, arrays=arrays)
 
@@ -377,8 +377,8 @@ def _to_header(profile: ScaleProfile, *, arrays: bool) -> tuple[ProfileHeader, l
                 "axis": tensor.axis,
                 "scale": scale,
                 "offset": offset,
-                "histogram": plain(tensor.histogram),
-                "channels": [plain(channel) for channel in tensor.channels],
+                "histogram": add_histogram(tensor.histogram),
+                "channels": [add_histogram(channel) for channel in tensor.channels],
             }
         )
     header: ProfileHeader = {
@@ -421,12 +421,12 @@ def _histogram_to_json(histogram: RangeHistogram, *, arrays: bool) -> ProfileHis
 
 
 def _percentiles(histogram: RangeHistogram) -> dict[str, float]:
-    """Return the values below which given shares of all values lie, accurate to the width of a bin."""
+    """Return the percentiles of a histogram by their percentage, accurate to the width of a bin."""
     if not histogram.total:
         return {}
-    share = np.cumsum(histogram.counts) / histogram.total
+    cumulative_shares = np.cumsum(histogram.counts) / histogram.total
     bin_ends = np.clip(histogram.edges[1:], histogram.low, histogram.high)
-    bin_numbers = np.minimum(np.searchsorted(share, np.array(_PERCENTILES) / 100.0), bin_ends.size - 1)
+    bin_numbers = np.minimum(np.searchsorted(cumulative_shares, np.array(_PERCENTILES) / 100.0), bin_ends.size - 1)
     return {
         f"{percent:g}": float(bin_ends[bin_number])
         for percent, bin_number in zip(_PERCENTILES, bin_numbers, strict=True)
@@ -493,11 +493,14 @@ def _check_version(version: Any) -> None:
 
 
 class _ArrayPool:
-    """Iterates over the counts and ranges of histograms. In JSON, they are stored in the histogram itself."""
+    """Supplies the counts and ranges of each histogram, in the order of the file.
+
+    An HDF5 file stores them in two arrays for all histograms. In JSON, each histogram contains its own.
+    """
 
     def __init__(self, counts: np.ndarray | None, ranges: np.ndarray | None) -> None:
         self._counts, self._ranges = counts, ranges
-        self._count = self._range = 0
+        self._next_count = self._next_range = 0
 
     def take(self, json_histogram: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """Return the counts and the ranges of the next histogram."""
@@ -508,9 +511,9 @@ class _ArrayPool:
                 [[_read_float(end) for end in row] for row in json_histogram["ranges"]], np.float64
             ).reshape(-1, 2)
         else:
-            counts = self._counts[self._count : self._count + size]
-            ranges = self._ranges[self._range : self._range + arrays]
-            self._count, self._range = self._count + size, self._range + arrays
+            counts = self._counts[self._next_count : self._next_count + size]
+            ranges = self._ranges[self._next_range : self._next_range + arrays]
+            self._next_count, self._next_range = self._next_count + size, self._next_range + arrays
         if counts.shape != (size,) or ranges.shape != (arrays, 2) or (counts < 0).any():
             raise ValueError("the counts of a histogram do not add up to its total")
         counts, ranges = counts.copy(), ranges.copy()

@@ -110,7 +110,7 @@ def sync_file(fd: int) -> None:
         OSError: It could not be written. A successful second call proves nothing, since the system may have dropped the
             data.
     """
-    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync leaves it in the drive's cache
+    if hasattr(fcntl, "F_FULLFSYNC"):  # on macOS, fsync leaves data in the drive's cache
         try:
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
         except OSError as exc:
@@ -122,7 +122,7 @@ def sync_file(fd: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the names in a folder: files that were created, renamed or removed there.
+    """Sync a folder, so that created, renamed and removed files in it survive a power cut as such.
 
     Raises:
         OSError: They could not be written.
@@ -131,7 +131,7 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(fd)
     except OSError as exc:
-        if exc.errno not in _NO_SYNC:  # these file systems write directory entries by themselves
+        if exc.errno not in _NO_SYNC:  # file systems with these errors write directory entries by themselves
             raise
     finally:
         os.close(fd)
@@ -146,7 +146,7 @@ def sync_finished(scratch: Path, target: Path) -> None:
     fd = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         mode = mode_of(target)
-        # Skip the call if possible: some file systems have no permissions.
+        # Skip the call if possible, since it fails on file systems without permissions.
         if mode not in (
             None,
             os.fstat(fd).st_mode & 0o777,
@@ -196,15 +196,15 @@ def rename_new(scratch: Path, target: Path) -> None:
     else:
         scratch.unlink()
         return
-    if os.path.lexists(target):  # neither an exclusive rename nor a link is possible: check first
+    if os.path.lexists(target):  # neither an exclusive rename nor a link is supported: check first
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     scratch.replace(target)
 
 
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
-"""Errors of file systems without hard links, or of kernels without this rename."""
-_HERE, _NO_REPLACE, _EXCLUSIVE = -100, 1, 4
-"""AT_FDCWD and RENAME_NOREPLACE of Linux (fcntl.h, fs.h), RENAME_EXCL of macOS (stdio.h)."""
+"""Errors of file systems without hard links, or of kernels without an exclusive rename."""
+_AT_FDCWD, _RENAME_NOREPLACE, _RENAME_EXCL = -100, 1, 4
+"""Constants of Linux (fcntl.h, fs.h) and of macOS (stdio.h)."""
 
 
 def _rename_exclusively(scratch: Path, target: Path) -> bool:
@@ -212,9 +212,9 @@ def _rename_exclusively(scratch: Path, target: Path) -> bool:
     library = ctypes.CDLL(None, use_errno=True)
     paths = os.fsencode(scratch), os.fsencode(target)
     if hasattr(library, "renameat2"):
-        status = library.renameat2(_HERE, paths[0], _HERE, paths[1], _NO_REPLACE)
+        status = library.renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_NOREPLACE)
     elif hasattr(library, "renamex_np"):
-        status = library.renamex_np(*paths, _EXCLUSIVE)
+        status = library.renamex_np(*paths, _RENAME_EXCL)
     else:
         return False
     number = ctypes.get_errno()
@@ -263,10 +263,10 @@ def _foreign_file_error(path: Path) -> RecordingError:
     )
 
 
-_START, _STRETCH = 4096, 1 << 20
+_HEAD_BYTES, _BLOCK_BYTES = 4096, 1 << 20
 _MIN_HEADER = 48
 """Bytes of an HDF5 file that does not yet have a root group."""
-_MOST_LOCK = 32
+_MAX_LOCK_BYTES = 32
 """Maximum bytes of a lock file, which holds a process id."""
 
 
@@ -274,22 +274,22 @@ def _is_recorder_content(path: Path, fd: int) -> bool:
     facts = os.fstat(fd)
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
         return False
-    start = os.pread(fd, _START, 0)
+    start = os.pread(fd, _HEAD_BYTES, 0)
     if not start.strip(b"\0"):
         return _is_blank(fd)
     if path.suffix == ".journal":
         return start.startswith(MAGIC) or MAGIC.startswith(start)
     if path.suffix == ".lock":
-        return len(start) < _MOST_LOCK and start.strip(b"\0\n").isdigit()
+        return len(start) < _MAX_LOCK_BYTES and start.strip(b"\0\n").isdigit()
     if len(start) <= _MIN_HEADER:
-        return HDF5_MAGIC.startswith(start[: len(HDF5_MAGIC)])  # the process died as soon as it had made the file
+        return HDF5_MAGIC.startswith(start[: len(HDF5_MAGIC)])  # the process died right after it created the file
     return start.startswith(HDF5_MAGIC) and FORMAT_NAME.encode() in start
 
 
 def _is_blank(fd: int) -> bool:
     """Return whether a file is empty or all zeros, as a power cut can leave a new file."""
     offset = 0
-    while data := os.pread(fd, _STRETCH, offset):
+    while data := os.pread(fd, _BLOCK_BYTES, offset):
         if data.strip(b"\0"):
             return False
         offset += len(data)
@@ -334,8 +334,8 @@ def open_regular(path: Path, *, flags: int = 0) -> int:
         ) from None
 
 
-_TRIES, _PAUSE = 3, 0.005
-_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_LOCK_ATTEMPTS, _RETRY_SECONDS = 3, 0.005
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def lock_holder(target: Path) -> str:
@@ -372,15 +372,15 @@ class WriterLock:
     def __init__(self, target: Path) -> None:
         self.path = target.with_name(target.name + ".lock")
         self._fd = -1
-        tries_left = _TRIES
+        attempts_left = _LOCK_ATTEMPTS
         while self._fd < 0:
-            tries_left -= 1
+            attempts_left -= 1
             try:
-                self._fd = self._try(target)
+                self._fd = self._open_and_lock(target)
             except RecordingError:
-                if tries_left <= 0:
+                if attempts_left <= 0:
                     raise
-                time.sleep(_PAUSE)  # a reader that only tests the lock releases it at once
+                time.sleep(_RETRY_SECONDS)  # a reader that only checks the lock releases it immediately
             except OSError as exc:
                 raise cannot_write_error(target, exc) from None
         try:
@@ -390,7 +390,7 @@ class WriterLock:
             self.release()
             raise cannot_write_error(target, exc) from None
 
-    def _try(self, target: Path) -> int:
+    def _open_and_lock(self, target: Path) -> int:
         """Open and lock the file; -1 if it was removed meanwhile and the caller must try again."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # opening a pipe must not block
         fd = os.open(self.path, flags, 0o666)
@@ -409,26 +409,26 @@ class WriterLock:
                 hint="Wait for that process to finish, or record to another file.",
             ) from None
         except OSError as exc:
-            # Some network file systems have no locks; HDF5 continues without, too.
-            if exc.errno not in _UNSUPPORTED:
+            # Some network file systems do not support locks. Continue without one, as HDF5 does.
+            if exc.errno not in _NO_LOCKS:
                 os.close(fd)
                 raise
         if not self._is_current(fd):
-            return self._drop(fd)
+            return self._close_stale_file(fd)
         if not _is_recorder_content(self.path, fd):
             os.close(fd)
             raise _foreign_file_error(self.path)
         return fd
 
     def _is_current(self, fd: int) -> bool:
-        """Return whether the open file is still the file at the path, since its last holder may have removed it."""
+        """Return whether the open file is still the one at the path, which the last holder may have removed."""
         try:
             return os.path.samestat(os.fstat(fd), self.path.lstat())
         except FileNotFoundError:
             return False
 
     @staticmethod
-    def _drop(fd: int) -> int:
+    def _close_stale_file(fd: int) -> int:
         os.close(fd)
         return -1
 
@@ -440,7 +440,7 @@ class WriterLock:
             self.abandon()
 
     def abandon(self) -> None:
-        """Only close the file, for a forked child whose parent keeps the lock."""
+        """Close the file without removing it: for a forked child, whose parent keeps the lock."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             with contextlib.suppress(OSError):  # the host program may have closed all its descriptors
@@ -448,12 +448,12 @@ class WriterLock:
 
 
 def part_of(path: Path) -> Path:
-    """Return the name of a recording's unfinished file."""
-    return path.parent / (path.name + ".part")  # a folder such as "." has no name
+    """Return the path of a recording's unfinished file, NAME.part."""
+    return path.parent / (path.name + ".part")  # with_name would fail for "." and "..", which have no name
 
 
 def journal_of(path: Path) -> Path:
-    """Return the name of a recording's journal."""
+    """Return the path of a recording's journal, NAME.journal."""
     return path.parent / (path.name + ".journal")
 
 
@@ -482,7 +482,7 @@ def has_unfinished_run(path: Path) -> bool:
 
 
 _SUPERBLOCK = struct.Struct("<8s3xB16xQ")
-"""Part of HDF5's first bytes: magic, whether the file is open for writing, and its size."""
+"""Fields of an HDF5 superblock: magic, whether the file is open for writing, and the end of the file."""
 
 
 def is_complete_part(part_path: Path) -> bool:
@@ -492,7 +492,7 @@ def is_complete_part(part_path: Path) -> bool:
     except OSError:
         return False
     try:
-        start, size = os.pread(fd, _START, 0), os.fstat(fd).st_size
+        start, size = os.pread(fd, _HEAD_BYTES, 0), os.fstat(fd).st_size
     except OSError:
         return False
     finally:
@@ -514,7 +514,7 @@ def recover_command(path: Path) -> str:
 
 
 def check_target(path: Path, *, force: bool) -> None:
-    """Refuse a path that cannot be recorded to, or that must not be overwritten.
+    """Refuse an output path that cannot be written, or that must not be overwritten.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.

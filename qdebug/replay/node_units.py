@@ -199,7 +199,7 @@ def _read_simple(call: Call) -> Unit:
         function=real.op if form.unit == "lookup" else "",
         condition=call.optional(0) if form.unit == "where" else None,
         channels_last=last,
-        opset=call.integer("opset", 13 if form.hides_low else 1000),
+        opset=call.integer("opset", 13 if form.hides_small_values else 1000),
         op=call.op,
     )
 

@@ -18,7 +18,7 @@ from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.limits import Limits, checked_limits
 from qdebug.compare.workers import check_version, in_parts, in_workers
 from qdebug.model import Recording
-from qdebug.recording.remote_url import absolute
+from qdebug.recording.remote_url import absolute_path
 from qdebug.replay.variant import kind_of, parse_variant
 from qdebug.session import open_sample, opened_recording
 from qdebug.version import __version__
@@ -67,7 +67,7 @@ def explained_by(executor: Executor, backend: Path, *, sample: int | None = None
         backend: The recording.
         sample: The only sample to examine, or None for all.
     """
-    explanation_facts = uuid4().hex, __version__, absolute(backend), sample
+    explanation_facts = uuid4().hex, __version__, absolute_path(backend), sample
 
     def answer_in_workers(work: Callable[[Explainer, Q], A], questions: Sequence[Q]) -> Iterator[A]:
         return chain.from_iterable(

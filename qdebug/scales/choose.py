@@ -15,7 +15,7 @@ from qdebug.errors import UsageError
 from qdebug.model import Node, QuantParams, Recording
 from qdebug.model.dtypes import is_integer
 from qdebug.model.json_object import JsonObject, SchemaPart
-from qdebug.model.names import only_name
+from qdebug.model.names import resolve_name
 from qdebug.model.thresholds.scales import BRANCH_MIN_RANGE_RATIO
 from qdebug.numerics.calibration import RANGE_ALONE, Calibrator, MinMax, calibrate, calibrator_named
 from qdebug.numerics.quant_error import QuantError
@@ -234,7 +234,7 @@ def choose_scales(
         owners = {name: entry.node or name for entry in entries for name in _names(entry) if name}
         if not isinstance(reference, ScaleProfile):
             owners |= _weight_owners(reference, backend)
-        node = only_name(
+        node = resolve_name(
             node,
             owners,
             what="node or tensor with values to choose a scale for",

@@ -20,7 +20,7 @@ from qdebug.errors import KernelError, UsageError
 from qdebug.model import Graph, QuantParams, Recording
 from qdebug.model.dtypes import code_limits, is_integer
 from qdebug.model.json_object import JsonObject, SchemaPart
-from qdebug.model.names import only_name
+from qdebug.model.names import resolve_name
 from qdebug.model.view import View
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.quant_error import QuantError
@@ -527,7 +527,7 @@ def _find_tensor(name: str, run: Recording, reference: Recording | None = None, 
             producer, own_producer = reference.graph.producer(pair.reference), graph.producer(pair.backend)
             names = (pair.reference, *((producer.name,) if producer else ()))
             _add_names(tensors_of, owners, own_producer.name if own_producer else pair.backend, pair.backend, names)
-    found_name = only_name(
+    found_name = resolve_name(
         name, owners, what="node or tensor with reference values", hint="List them: qdebug scales choose REF BACKEND."
     )
     return min(tensors_of[found_name], key=lambda tensor: coded_quant(graph, tensor) is None)

@@ -13,10 +13,10 @@ from qdebug.recording.format.link_names import link_of
 from qdebug.recording.format.specification import (
     CONSTANTS,
     GRAPH,
+    LOCATION_TABLES,
     NO_PAYLOAD,
     NUMBERED,
     OPTIONAL_TABLES,
-    PLACE_TABLES,
     TABLES,
     TENSORS,
     hdf5_type,
@@ -27,7 +27,7 @@ from qdebug.recording.reading.container import Container
 from qdebug.recording.reading.payloads import read_payload
 from qdebug.recording.reading.read import FileRecording
 
-EVERY_TABLE = {**TABLES, **OPTIONAL_TABLES, **PLACE_TABLES}
+EVERY_TABLE = {**TABLES, **OPTIONAL_TABLES, **LOCATION_TABLES}
 
 
 def count_sound(path):

@@ -283,7 +283,7 @@ _ONE_AXIS_OPSET = 13
 
 def _other_operator_sets(node: Node) -> Iterator[Mistake]:
     """Yield a Softmax or similar operator as defined in an older or a newer operator set."""
-    if not operators.of(node.op).hides_low:
+    if not operators.of(node.op).hides_small_values:
         return
     axis = node.attrs.get("axis")
     single_axis_text = "its last axis" if axis is None else f"axis {axis}"

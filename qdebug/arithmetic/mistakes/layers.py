@@ -196,7 +196,7 @@ def _clipped_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
 
 def _other_functions(node: Node) -> Iterator[Mistake]:
     """Yield different functions in place of an activation."""
-    functions = operators.alike_functions(node.op)
+    functions = operators.confusable_functions(node.op)
     if operators.of(node.op).unit == "lookup":
         functions |= operators.names_where(lambda row: row.unit == "lookup" and row.name != node.op)
     for function in sorted(functions):

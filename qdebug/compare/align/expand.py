@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo, operators
-from qdebug.model.operators import fused_activation, in_words_of_onnx, is_foreign, kinds_of
+from qdebug.model.operators import fused_activation, is_foreign, kinds_of, with_onnx_op
 
 __all__ = [
     "clamps_at_zero",
@@ -99,7 +99,7 @@ def expand_fused_nodes(graph: Graph) -> Graph:
     names = {node.name for node in graph.nodes}
     infos, nodes = dict(graph.tensors), list[Node]()
     for node in graph.nodes:
-        parts = list(_split_node(in_words_of_onnx(node), used_names, names))
+        parts = list(_split_node(with_onnx_op(node), used_names, names))
         # one kernel writes all its outputs in the same layout
         layout = next((infos[name].layout for name in node.outputs if name in infos), None)
         for name in (name for part in parts for name in part.outputs):
@@ -171,7 +171,7 @@ def _split_gated(node: Node, gate: operators.Gate, used_names: set[str], names: 
     """Yield an activation as the product of its input and a gate, as defined by ONNX or fused by runtimes."""
     opened = _unused_name(f"{node.outputs[0]}/before Mul", used_names)
     source = node.inputs[0]
-    if gate.factor and node.attrs.get(gate.factor, gate.usual) != 1:
+    if gate.factor and node.attrs.get(gate.factor, gate.default_factor) != 1:
         factor, scaled = (
             _unused_name(f"{node.outputs[0]}/{end}", used_names) for end in (gate.factor, f"before {gate.op}")
         )

@@ -13,7 +13,7 @@ from qdebug.compare.align.expand import expand_fused_nodes, says_nothing
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose
 from qdebug.model import Graph, Node, Recording, Role, operators
 from qdebug.model.dtypes import is_float
-from qdebug.model.operators import in_words_of_onnx, turns_channels
+from qdebug.model.operators import is_block_transpose, with_onnx_op
 from qdebug.model.recording import shape_of
 from qdebug.model.thresholds.alignment import NEUTRAL_CONSTANT_MAX_ELEMENTS, SHARED_CONSTANT_MAX_ELEMENTS
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR
@@ -178,7 +178,7 @@ class IndexedRecording:
         if row.keeps_values or row.arranges or row.casts:
             if node.name in self._turned_back:
                 return self._turned_back[node.name]
-            if turns_channels(node):
+            if is_block_transpose(node):
                 return None
             source = node.inputs[0] if node.inputs else ""
             if source and (row.keeps_values or self._changes_format(node) or self.changes_layout(node)):
@@ -348,7 +348,7 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
             continue
         if constants.keys().isdisjoint(node.inputs):
             continue
-        form, _ = real_form(in_words_of_onnx(node), graph.opset)
+        form, _ = real_form(with_onnx_op(node), graph.opset)
         operator = operators.of(form.op)
         if operator.neutral is None or len(form.inputs) != 2 or "activation" in form.attrs:
             continue

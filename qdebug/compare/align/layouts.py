@@ -16,7 +16,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_orde
 from qdebug.compare.align.pairs import Pair, Side, Transform, block_of
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams, operators
-from qdebug.model.operators import kinds_of, turns_channels
+from qdebug.model.operators import is_block_transpose, kinds_of
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.large_arrays import in_c_order
@@ -133,7 +133,7 @@ def _layout_of_moved_transpose(tensor: str, node: Node, sides: _Sides) -> Transf
     other_run, run, partners = sides.other, sides.run, sides.partners
     if operators.plain(node).transposes and node.inputs:
         return _layout_behind_transpose(tensor, node.inputs[0], sides)
-    if tensor not in partners or operators.plain(node).turns:
+    if tensor not in partners or operators.plain(node).permutes_dimensions:
         return None
     summing_node = _sums_of_codes(node, sides)
     maker = summing_node or node
@@ -205,7 +205,7 @@ def _is_read_by_dimension(tensor: str, sides: _Sides) -> bool:
     """
     run, other_run, partners = sides.run, sides.other, sides.partners
     for reader in run.graph.consumers(tensor):
-        partner_output = partners.get(reader.outputs[0]) if operators.plain(reader).reads_by_place else None
+        partner_output = partners.get(reader.outputs[0]) if operators.plain(reader).depends_on_dimension_order else None
         other_reader = None if partner_output is None else other_run.graph.producer(other_run.root(partner_output))
         if other_reader is None or operators.plain(other_reader).name != operators.plain(reader).name:
             continue
@@ -222,7 +222,7 @@ def _transpose_order(node: Node | None) -> tuple[int, ...] | None:
     """Return the input dimension for each output dimension of a Transpose, or None if unknown or not a Transpose."""
     if node is None or not operators.plain(node).transposes:
         return None
-    perm = CHANNELS_SECOND if operators.turns_channels(node) else node.attrs.get("perm")
+    perm = CHANNELS_SECOND if operators.is_block_transpose(node) else node.attrs.get("perm")
     return tuple(axis for axis in perm if isinstance(axis, int)) if isinstance(perm, tuple) else None
 
 
@@ -279,7 +279,7 @@ def _follow_transposes_back(
     while not is_end(root):
         node = run.graph.producer(root)
         data = () if node is None else run.data_inputs(node)
-        if folded and node is not None and operators.of(node.op).folded_before and len(data) == 1:
+        if folded and node is not None and operators.of(node.op).fuses_into_predecessor and len(data) == 1:
             root = run.root(data[0])
             continue
         turn = _transpose_order(node)
@@ -513,7 +513,9 @@ def _may_turn(run: IndexedRecording) -> bool:
     graph = run.recording.graph
     layouts = {info.layout for info in graph.tensors.values()}
     return any(
-        operators.of(node.op).turns or operators.of(node.op).channels_last or "channels_last" in node.attrs
+        operators.of(node.op).permutes_dimensions
+        or operators.of(node.op).channels_last
+        or "channels_last" in node.attrs
         for node in kinds_of(graph.nodes)
     ) or any(block_of(layout) is not None for layout in layouts)
 
@@ -545,7 +547,7 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
     if row.moves is operators.Move.FROM_BLOCKS:
         last = CHANNELS_SECOND if node.attrs.get("channels_last") else None
         return Transform(transpose=_compose_permutations(last, layouts.get(source, Transform()).transpose))
-    if turns_channels(node):
+    if is_block_transpose(node):
         return _layout_after_transpose(layouts.get(source), node)
     if row.moves is not operators.Move.TO_BLOCKS and _keeps_last(node):
         order = _order_from_channels_last(node, _rank(tensor, run))
@@ -562,7 +564,7 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
     if row.moves is operators.Move.UNSQUEEZE and source in layouts and not run.changes_layout(node):
         partner = other_run.graph.producer(partners[tensor]) if tensor in partners else None
         return with_dimensions(layouts[source], node, partner, (other_run, run))
-    if operators.plain(node).own_dimensions and not run.changes_layout(node):
+    if operators.plain(node).has_own_dimensions and not run.changes_layout(node):
         return _layout_before_transpose(tensor, sides)
     if row.transposes and source in layouts and tensor not in partners:
         # An unpaired Transpose was probably inserted to restore the order.

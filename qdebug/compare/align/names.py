@@ -405,7 +405,7 @@ def is_fused_with_next(context: Context, tensor: str, reference: str) -> bool:
         if len(readers) != 1 or len(be.data_inputs(readers[0])) != 1:
             return False
         reader, row = readers[0], operators.plain(readers[0])
-        if not (row.transposes if is_transpose else row.folded_before):
+        if not (row.transposes if is_transpose else row.fuses_into_predecessor):
             return False
         current = reader.outputs[0]
         for name in be.members(current):

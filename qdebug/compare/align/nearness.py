@@ -81,7 +81,7 @@ def in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
     size = run.size(tensor)
     for _ in range(FUSED_AFTER_PRODUCT_MAX_NODES):
         readers = [node for node in run.consumers(tensor) if not run.depends_on_shapes(node.outputs[0])]
-        if len(readers) != 1 or not operators.plain(readers[0]).folded_before:
+        if len(readers) != 1 or not operators.plain(readers[0]).fuses_into_predecessor:
             return
         tensor = readers[0].outputs[0]
         if run.has(tensor) and run.size(tensor) == size:

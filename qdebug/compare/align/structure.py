@@ -404,7 +404,7 @@ def _of_nearest_weight(context: Context, node: Node, candidates: Sequence[Node])
 
 def _of_same_indices(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
     """Keep candidates that select the same indices. Axes may differ if one side permutes its tensors."""
-    slots = operators.of(node.op).picked_by
+    slots = operators.of(node.op).index_inputs
     own_indices = {slot: _selected_indices(context.be, node, slot) for slot in slots}
 
     def agrees(candidate: Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qdebug.compare.align.expand import says_nothing
 from qdebug.model import Graph, Node, Recording, Role, operators
-from qdebug.model.operators import in_words_of_onnx, is_foreign, kinds_of
+from qdebug.model.operators import is_foreign, kinds_of, with_onnx_op
 
 __all__ = ["computes_with_codes", "has_loose", "is_loose"]
 
@@ -28,7 +28,7 @@ def computes_with_codes(recording: Recording) -> bool:
         recording: The run.
     """
     graph = recording.graph
-    rows = (operators.plain(in_words_of_onnx(node)) for node in kinds_of(graph.nodes))
+    rows = (operators.plain(with_onnx_op(node)) for node in kinds_of(graph.nodes))
     if any(row.converts_codes or row.fake_quantizes for row in rows):
         return True
     return any(

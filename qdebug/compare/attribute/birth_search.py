@@ -310,7 +310,11 @@ class _Node:
             terms = self._magnitudes()
             zeros = terms is not None and math.isnan(float(terms[birth.index]))
             rule = BirthRule.ZERO_TIMES_INFINITY if zeros else BirthRule.INFINITIES
-        elif rule is None and _comes_from_infinities(birth, real_inputs) and (row.sums is not None or row.hides_low):
+        elif (
+            rule is None
+            and _comes_from_infinities(birth, real_inputs)
+            and (row.sums is not None or row.hides_small_values)
+        ):
             rule = BirthRule.INFINITIES
         return replace(birth, rule=rule or BirthRule.UNDEFINED)
 
@@ -369,7 +373,7 @@ def _elementwise_rule(row: operators.Operator, values: list[float]) -> BirthRule
             rule = BirthRule.ZERO_BY_ZERO if other_operands and other_operands[0] == 0 else BirthRule.BY_ZERO
         elif all(infinite) and len(values) > 1:
             rule = BirthRule.INFINITY_BY_INFINITY
-    elif row.domain is not None and not row.domain.holds(values[0]):
+    elif row.domain is not None and not row.domain.contains(values[0]):
         rule = BirthRule.DOMAIN
     elif row.is_power:
         fraction, inverse = values[0] < 0 and not values[1].is_integer(), values[0] == 0 and values[1] < 0

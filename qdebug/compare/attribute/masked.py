@@ -24,7 +24,7 @@ def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None
     readers = graph.consumers(tensor)
     if not readers or tensor in graph.outputs or not rank:
         return None
-    if not all(operators.of(node.op).hides_low for node in readers):
+    if not all(operators.of(node.op).hides_small_values for node in readers):
         return None
     version = graph.opset.get("", graph.opset.get("ai.onnx", _ALONG_ONE))
     axes = {node.attrs.get("axis", -1 if version >= _ALONG_ONE else 1) for node in readers}

@@ -11,7 +11,7 @@ from qdebug.compare.align.pairs import Alignment, Match, Pair
 from qdebug.compare.attribute.integer_tensors import holds_whole_numbers
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording, operators
-from qdebug.model.names import fitting_names, listed_names, near_names
+from qdebug.model.names import format_names, matching_names, near_names
 from qdebug.model.recording import either_places
 
 __all__ = ["NamedEntries", "PlannedNode", "plan", "recorded_places"]
@@ -168,13 +168,13 @@ class NamedEntries(Generic[_Entry]):
             for entry in reversed(entries)
             for known_name in (entry.reference_tensor, entry.tensor, entry.node)
         }
-        hits = sorted((names[known_name] for known_name in fitting_names(name, names)), key=lambda entry: entry.index)
+        hits = sorted((names[known_name] for known_name in matching_names(name, names)), key=lambda entry: entry.index)
         nodes = dict.fromkeys(entry.node for entry in hits)
         if len(nodes) == 1:
             return hits[0]
         if nodes:
             raise UsageError(
-                f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
+                f"{name!r} fits {len(nodes)} nodes: {format_names(nodes)}.",
                 hint="Give one of these names, or a longer part of the name.",
             )
         all_names = (known_name for entry in entries for known_name in (entry.node, entry.tensor))

@@ -193,7 +193,7 @@ def hair(real: np.ndarray) -> np.ndarray:
 
 def scales_by_constants(run: IndexedRecording, nodes: Sequence[Node]) -> bool:
     """Return whether constants of nodes may be folded into the weight of a neighbouring product."""
-    scaling = [node for node in nodes if not operators.plain(node).leaves_scale]
+    scaling = [node for node in nodes if not operators.plain(node).preserves_error_size]
     return any(run.folds(name) for node in scaling for name in node.inputs if name)
 
 

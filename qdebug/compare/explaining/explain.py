@@ -43,7 +43,7 @@ from qdebug.compare.explaining.states import state_read
 from qdebug.compare.measure.recordings import RecentTensors, as_compared
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
-from qdebug.model.names import fitting_names, listed_names, near_names
+from qdebug.model.names import format_names, matching_names, near_names
 from qdebug.model.thresholds.explanation import (
     FUSED_ROUNDING_MAX_SHARE,
     OUTLIER_ERROR_RATIO,
@@ -453,14 +453,14 @@ def wanted(recording: Recording, name: str) -> tuple[str, ...]:
     if exact_matches:
         return exact_matches
     known_names = [each for node, tensor in outputs for each in (node.name, tensor)]
-    fitting = set(fitting_names(name, known_names))
+    fitting = set(matching_names(name, known_names))
     hits = [(node.name, tensor) for node, tensor in outputs if {node.name, tensor} & fitting]
     nodes = dict.fromkeys(node for node, _ in hits)
     if len(nodes) == 1:
         return tuple(tensor for _, tensor in hits)
     if nodes:
         raise UsageError(
-            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
+            f"{name!r} fits {len(nodes)} nodes: {format_names(nodes)}.",
             hint="Give one of these names, or a longer part of the name.",
         )
     raise UsageError(

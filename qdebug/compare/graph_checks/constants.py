@@ -418,7 +418,7 @@ def _beside_weights(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, l
             note("weight", node, operators.titled_input(node, 1))
             if not operators.of(node.op).sums_codes:  # QLinear products have zero points there
                 note("bias", node, operators.titled_input(node, _BIAS_SLOT))
-        elif row.picked_by:
+        elif row.index_inputs:
             note("table", node, node.inputs[0])
         elif row.adds_term or row.neutral is not None or row.scales_channels:
             for name in node.inputs:

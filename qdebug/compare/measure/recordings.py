@@ -15,8 +15,8 @@ from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo, 
 from qdebug.model.dtypes import bit_width, is_float, is_integer, logical_dtype, logical_name
 from qdebug.model.kept import Kept
 from qdebug.model.layouts import normalize_layouts
-from qdebug.model.operators import in_words_of_onnx
-from qdebug.model.operators.dialects import Translated, translated
+from qdebug.model.operators import with_onnx_op
+from qdebug.model.operators.dialects import Translated, translate_to_onnx
 from qdebug.model.operators.known_scales import Facts, quant_facts
 from qdebug.model.recording import Outline, quant_of
 from qdebug.model.view import View
@@ -150,7 +150,7 @@ def _in_words_of_onnx(recording: Recording) -> Recording:
     translated_nodes = {
         node.name: translated_node
         for node in graph.nodes
-        if (translated_node := translated(node, graph, constants)) is not None
+        if (translated_node := translate_to_onnx(node, graph, constants)) is not None
     }
     shared_constants = {
         name
@@ -192,8 +192,8 @@ def _orders_of_constants(translated_nodes: Iterable[Translated]) -> dict[str, _O
     """Return how constants are rearranged for translated nodes."""
     orders: dict[str, _Order] = {}
     for translated_node in translated_nodes:
-        orders |= translated_node.turns
-        orders |= dict.fromkeys(translated_node.merged)
+        orders |= translated_node.permutations
+        orders |= dict.fromkeys(translated_node.merged_constants)
     return orders
 
 
@@ -236,7 +236,7 @@ def _with_known_scales(recording: Recording) -> Recording:
         dtype=lambda name: graph.tensors[name].dtype if name in graph.tensors else None,
         rank=lambda name: None if (shape := graph.tensors[name].shape) is None else len(shape),
     )
-    nodes = [in_words_of_onnx(node) for node in graph.nodes]
+    nodes = [with_onnx_op(node) for node in graph.nodes]
     derived_quants = {
         name: quant
         for name, quant in quant_facts(nodes, facts, stated).items()

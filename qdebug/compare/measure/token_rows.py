@@ -22,7 +22,7 @@ from qdebug.errors import UsageError
 from qdebug.model import Graph, Node, Recording, RunInfo, TensorInfo, operators
 from qdebug.model.graph import AttrValue
 from qdebug.model.kept import Kept
-from qdebug.model.recording import TOKEN_INDEX, ChangedRow, Outline, SkipCause, no_values, shape_of
+from qdebug.model.recording import TOKEN_INDEX, ChangedRow, Outline, SkipCause, no_values_error, shape_of
 from qdebug.model.view import View
 
 __all__ = ["TokenIndex", "TokenPairing", "pair_tokens"]
@@ -343,7 +343,7 @@ class _TokenRecording(View):
             return self._recording.load(tensor, sample, step)
         located = self._locate_rows(tensor, sample) if self.has(tensor, sample, step) else None
         if not located:
-            raise no_values(tensor, sample, step, self.names)
+            raise no_values_error(tensor, sample, step, self.names)
         parts = [(chosen, self._rows_at(tensor, place)[rows]) for place, chosen, rows in located]
         count = sum(len(chosen) for chosen, _ in parts)
         joined = np.empty((count, *parts[0][1].shape[1:]), parts[0][1].dtype)

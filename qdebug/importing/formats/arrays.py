@@ -19,7 +19,7 @@ from qdebug.importing.formats.safetensors_file import tensors_of_safetensors
 from qdebug.importing.formats.tensor_proto import tensors_of_tensor_proto
 from qdebug.importing.formats.torch_file import tensors_of_torch_file
 from qdebug.model import Graph
-from qdebug.recording.writing.write import At
+from qdebug.recording.writing.write import Place
 
 __all__ = ["FILE_READERS", "TENSOR_NAMES", "array_of_file", "read_arrays"]
 
@@ -67,7 +67,7 @@ _RAW_SUFFIXES = (".raw", ".bin")
 _REASONS_NOT_READ = dict.fromkeys(_RAW_SUFFIXES, "a raw file, and no --graph states its type and shape")
 
 
-def _untyped_file(files: Files, path: Path, place: At, prefix: str) -> DumpedTensor:
+def _untyped_file(files: Files, path: Path, place: Place, prefix: str) -> DumpedTensor:
     """Describe a file of elements of which only the total size is known."""
     with files.open_member(path) as (_, size):
         extents = (size,)
@@ -90,7 +90,7 @@ def _untyped_file(files: Files, path: Path, place: At, prefix: str) -> DumpedTen
     )
 
 
-def _samples_and_steps(source: Path, remarks: list[str]) -> Iterator[tuple[At, Path]]:
+def _samples_and_steps(source: Path, remarks: list[str]) -> Iterator[tuple[Place, Path]]:
     """Yield the folder or archive of each sample and step: numbered ones if there are only those, else the source."""
     entries_by_number = _numbered_entries(source)
     if entries_by_number is None:
@@ -142,7 +142,7 @@ def _natural_key(name: str) -> list[Any]:
     return [int(part) if part.isdecimal() and len(part) < 19 else part for part in _NUMBER.split(name)]
 
 
-def _arrays_of(files: Files, path: Path, place: At, prefix: str, ignored: dict[str, str]) -> Iterator[DumpedTensor]:
+def _arrays_of(files: Files, path: Path, place: Place, prefix: str, ignored: dict[str, str]) -> Iterator[DumpedTensor]:
     """Yield the arrays of an .npy or .npz file. Arrays without a name are added to `ignored`."""
     location = os.path.relpath(path, files.folder)
     if path.suffix.lower() == ".npy":
@@ -170,7 +170,9 @@ def _tensor_names(files: Files, path: Path) -> dict[str, str]:
     return {str(member): str(name) for member, name in rows}
 
 
-def array_of_file(files: Files, path: Path, member: str | None, *, name: str, location: str, place: At) -> DumpedTensor:
+def array_of_file(
+    files: Files, path: Path, member: str | None, *, name: str, location: str, place: Place
+) -> DumpedTensor:
     """Describe the array of an .npy file, or of a member of an .npz file."""
     with files.open_member(path, member) as (file, size):
         header = read_header(file, size, path, member)
@@ -185,16 +187,18 @@ def array_of_file(files: Files, path: Path, member: str | None, *, name: str, lo
     return DumpedTensor(name=name, location=location, dtype=header[0], shape=header[1], load=load, place=place)
 
 
-FILE_READERS: Mapping[str, Callable[[Files, Path, At, str, dict[str, str]], Iterator[DumpedTensor]]] = MappingProxyType(
-    {
-        ".npy": _arrays_of,
-        ".npz": _arrays_of,
-        ".safetensors": tensors_of_safetensors,
-        ".pt": tensors_of_torch_file,
-        ".pth": tensors_of_torch_file,
-        ".tensorproto": tensors_of_tensor_proto,
-        ".pb": tensors_of_tensor_proto,
-    }
+FILE_READERS: Mapping[str, Callable[[Files, Path, Place, str, dict[str, str]], Iterator[DumpedTensor]]] = (
+    MappingProxyType(
+        {
+            ".npy": _arrays_of,
+            ".npz": _arrays_of,
+            ".safetensors": tensors_of_safetensors,
+            ".pt": tensors_of_torch_file,
+            ".pth": tensors_of_torch_file,
+            ".tensorproto": tensors_of_tensor_proto,
+            ".pb": tensors_of_tensor_proto,
+        }
+    )
 )
 """What lists the tensors of a file, by its suffix."""
 _SEVERAL = frozenset(FILE_READERS) - {".npy", ".tensorproto", ".pb"}

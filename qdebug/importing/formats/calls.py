@@ -9,7 +9,7 @@ from typing import Any
 import xxhash
 
 from qdebug.importing.dump import DumpedTensor
-from qdebug.recording.writing.write import At
+from qdebug.recording.writing.write import Place
 
 __all__ = ["Calls"]
 
@@ -23,7 +23,7 @@ class Calls:
 
     def __init__(self) -> None:
         self.tensors: list[DumpedTensor] = []
-        self._names_by_content: dict[tuple[At, bytes], str] = {}
+        self._names_by_content: dict[tuple[Place, bytes], str] = {}
         self._facts: dict[str, Mapping[str, Any]] = {}
 
     def add(
@@ -59,6 +59,6 @@ class Calls:
         return name
 
 
-def _content_of(tensor: DumpedTensor) -> tuple[At, bytes]:
+def _content_of(tensor: DumpedTensor) -> tuple[Place, bytes]:
     kind = f"{tensor.dtype} {tensor.shape}".encode()
     return tensor.place, xxhash.xxh3_128_digest(kind + tensor.load().tobytes())

@@ -19,7 +19,7 @@ from qdebug.errors import UsageError
 from qdebug.importing.dump import DumpedTensor
 from qdebug.importing.files import Files, damaged, read_elements
 from qdebug.model.dtypes import logical_dtype
-from qdebug.recording.writing.write import At
+from qdebug.recording.writing.write import Place
 
 __all__ = ["tensors_of_safetensors"]
 
@@ -49,7 +49,7 @@ _DTYPES: Mapping[str, str] = MappingProxyType(
 
 
 def tensors_of_safetensors(
-    files: Files, path: Path, place: At, prefix: str, ignored: dict[str, str]
+    files: Files, path: Path, place: Place, prefix: str, ignored: dict[str, str]
 ) -> Iterator[DumpedTensor]:
     """Yield the tensors of a file of safetensors, in the order of their elements.
 
@@ -114,7 +114,7 @@ def _span(path: Path, name: str, entry: Any, size: int) -> tuple[int, int]:
 
 
 def _tensor(
-    files: Files, path: Path, place: At, name: str, header_entry: tuple[int, np.dtype[Any], tuple[int, ...]]
+    files: Files, path: Path, place: Place, name: str, header_entry: tuple[int, np.dtype[Any], tuple[int, ...]]
 ) -> DumpedTensor:
     offset, dtype, shape = header_entry
 

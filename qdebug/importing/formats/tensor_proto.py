@@ -21,7 +21,7 @@ import numpy as np
 from qdebug.importing.dump import DumpedTensor
 from qdebug.importing.files import Files, damaged
 from qdebug.model.dtypes import bit_width, logical_dtype
-from qdebug.recording.writing.write import At
+from qdebug.recording.writing.write import Place
 
 __all__ = ["TensorMessage", "decode_tensor_proto", "tensors_of_tensor_proto"]
 
@@ -222,7 +222,7 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def tensors_of_tensor_proto(
-    files: Files, path: Path, place: At, prefix: str, ignored: dict[str, str]
+    files: Files, path: Path, place: Place, prefix: str, ignored: dict[str, str]
 ) -> Iterator[DumpedTensor]:
     """Yield the tensor of a file, by the name in its message.
 

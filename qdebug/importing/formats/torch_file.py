@@ -24,7 +24,7 @@ from qdebug.errors import UsageError
 from qdebug.importing.dump import DumpedTensor
 from qdebug.importing.files import Files, damaged
 from qdebug.model.dtypes import logical_dtype
-from qdebug.recording.writing.write import At
+from qdebug.recording.writing.write import Place
 from qdebug.running.feeds import UNREADABLE
 
 __all__ = ["tensors_of_torch_file"]
@@ -172,7 +172,7 @@ class _Reader(pickle.Unpickler):
 
 
 def tensors_of_torch_file(
-    files: Files, path: Path, place: At, prefix: str, ignored: dict[str, str]
+    files: Files, path: Path, place: Place, prefix: str, ignored: dict[str, str]
 ) -> Iterator[DumpedTensor]:
     """Yield the tensors of a file of `torch.save`, named by the keys that lead to them.
 
@@ -268,7 +268,7 @@ _MAX_REPEATED_ELEMENTS = 1 << 24
 
 
 def _described(
-    files: Files, path: Path, place: At, name: str, stored_tensor: tuple[str, _Tensor, np.dtype[Any]]
+    files: Files, path: Path, place: Place, name: str, stored_tensor: tuple[str, _Tensor, np.dtype[Any]]
 ) -> DumpedTensor:
     member, tensor, dtype = stored_tensor
 

@@ -1,18 +1,21 @@
-"""Operator traits: a table of operators, looked up by name (`of`), by a node's effect (`plain`) or by a word (`named`).
+"""Traits of operators, in a table with one row per operator.
 
-`operators.of(node.op).moves` looks at the recorded operator, and `operators.plain(node).product` at the operation
-behind a quantized or fused operator. `operators.named(node.op)` finds the operator for a name in any framework. Unknown
-names do not have traits. A new operator is a row of `qdebug.model.operators.table` and a kernel.
+There are three ways to look up a row. `operators.of(node.op)` is the row of the recorded operator, such as QLinearConv.
+`operators.plain(node)` is the row of the mathematical operation that the node performs, such as Conv.
+`operators.named(node.op)` is the row for a name in any framework. Unknown names do not have traits.
+
+A new operator needs a row in `qdebug.model.operators.table` and a kernel.
 """
 
 from qdebug.model.operators.operator import Count, Domain, Gate, Move, Operator, PackedWeight, RealForm, Sums
 from qdebug.model.operators.queries import (
-    alike_functions,
     channels_of,
     clamp_bounds,
     coded_inputs,
+    confusable_functions,
     fused_activation,
     has_channels_second,
+    is_block_transpose,
     names_where,
     of,
     operands,
@@ -20,10 +23,9 @@ from qdebug.model.operators.queries import (
     plain,
     same_family,
     titled_input,
-    turns_channels,
     valued_inputs,
 )
-from qdebug.model.operators.words import UNKNOWN_OP, in_words_of_onnx, is_foreign, is_unknown, kinds_of, named
+from qdebug.model.operators.words import UNKNOWN_OP, is_foreign, is_unknown, kinds_of, named, with_onnx_op
 
 __all__ = [
     "UNKNOWN_OP",
@@ -35,13 +37,13 @@ __all__ = [
     "PackedWeight",
     "RealForm",
     "Sums",
-    "alike_functions",
     "channels_of",
     "clamp_bounds",
     "coded_inputs",
+    "confusable_functions",
     "fused_activation",
     "has_channels_second",
-    "in_words_of_onnx",
+    "is_block_transpose",
     "is_foreign",
     "is_unknown",
     "kinds_of",
@@ -53,6 +55,6 @@ __all__ = [
     "plain",
     "same_family",
     "titled_input",
-    "turns_channels",
     "valued_inputs",
+    "with_onnx_op",
 ]

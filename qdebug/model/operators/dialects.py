@@ -1,4 +1,4 @@
-"""Translate nodes of TensorFlow Lite, PyTorch and OpenVINO to ONNX, including attributes. Begin at `translated`.
+"""Translate nodes of TensorFlow Lite, PyTorch and OpenVINO to ONNX, including attributes. Begin at `translate_to_onnx`.
 
 A node is translated only if everything that its result depends on was recorded; nothing is assumed. The rules for
 PyTorch are in `torch_rules`, the rules for OpenVINO in `openvino_rules`. Source of TensorFlow Lite's definitions:
@@ -18,44 +18,44 @@ from qdebug.model.graph import AttrValue, Graph, Node
 from qdebug.model.operators.foreign_node import (
     CONTRIBUTED,
     REDUCTIONS,
-    SIMPLE,
+    UNARY_FUNCTIONS,
     Constants,
     ForeignNode,
     Rule,
     Translated,
     UntranslatableError,
     binary,
-    flag,
     no_constants,
     pad_dimensions,
     reduce_by_input,
     reshape,
     slice_axes,
+    to_flag,
     transpose_by_input,
     unary,
 )
 from qdebug.model.operators.openvino_rules import OPENVINO, is_openvino
 from qdebug.model.operators.queries import of
 from qdebug.model.operators.torch_rules import TORCH
-from qdebug.model.operators.words import in_words_of_onnx, is_foreign
+from qdebug.model.operators.words import is_foreign, with_onnx_op
 from qdebug.model.quant import QuantParams
 
-__all__ = ["Translated", "translated"]
+__all__ = ["Translated", "translate_to_onnx"]
 
 
-def translated(node: Node, graph: Graph, constants: Constants = no_constants) -> Translated | None:
-    """Translate a node of another framework to ONNX; None if it is an ONNX node, or if its record is incomplete.
+def translate_to_onnx(node: Node, graph: Graph, constants: Constants = no_constants) -> Translated | None:
+    """Translate a node of another framework to ONNX; None for an ONNX node, or if a required fact was not recorded.
 
     Args:
         node: The node.
         graph: Its graph, for the ranks and extents of tensors.
-        constants: Values of its constants, since axes and widths may be inputs that are attributes in ONNX.
+        constants: Values of its constants. Some inputs, such as axes and widths, are attributes in ONNX.
     """
-    open_vino = is_openvino(node, graph)
-    if not (open_vino or is_foreign(node)) or not node.outputs:
+    is_from_openvino = is_openvino(node, graph)
+    if not (is_from_openvino or is_foreign(node)) or not node.outputs:
         return None
-    plain = in_words_of_onnx(node)
-    rules = _TFLITE if node.op.isupper() else OPENVINO if open_vino else TORCH
+    plain = with_onnx_op(node)
+    rules = _TFLITE if node.op.isupper() else OPENVINO if is_from_openvino else TORCH
     rule = rules.get(plain.op)
     if rule is None:
         return None
@@ -71,9 +71,9 @@ _ACTIVATION = ("activation", "activation_params")
 _NO_ACTIVATION = ("NONE", "none", "", 0, None)
 
 
-def _activation(foreign: ForeignNode) -> dict[str, AttrValue]:
+def _fused_activation_attrs(foreign: ForeignNode) -> dict[str, AttrValue]:
     """Return TensorFlow Lite's fused activation as attributes of ONNX Runtime."""
-    name = foreign.stated("fused_activation_function", "fused_activation")
+    name = foreign.required("fused_activation_function", "fused_activation")
     if name in _NO_ACTIVATION:
         return {}
     onnx_attrs = foreign.plain.attrs
@@ -83,11 +83,13 @@ def _activation(foreign: ForeignNode) -> dict[str, AttrValue]:
 
 
 def _with_activation(foreign: ForeignNode, translation: Translated) -> Translated:
-    """Return a PyTorch node with its fused activation, from a delegate or from the node's name."""
+    """Add the fused activation of a PyTorch node, which a delegate's attribute or the operator's name states."""
     is_stated = any(name in foreign.node.attrs for name in ("fused_activation_function", "fused_activation"))
     onnx_attrs = foreign.plain.attrs
     fused_attrs = (
-        _activation(foreign) if is_stated else {name: onnx_attrs[name] for name in _ACTIVATION if name in onnx_attrs}
+        _fused_activation_attrs(foreign)
+        if is_stated
+        else {name: onnx_attrs[name] for name in _ACTIVATION if name in onnx_attrs}
     )
     op = {"Conv": "FusedConv", "Gemm": "FusedGemm"}.get(translation.node.op, "")
     if not fused_attrs:
@@ -101,20 +103,20 @@ def _with_activation(foreign: ForeignNode, translation: Translated) -> Translate
 
 
 def _lite_window(foreign: ForeignNode) -> dict[str, AttrValue]:
-    """Return strides, dilations and padding of a window over two dimensions."""
-    padding = foreign.stated("padding")
+    """Return strides, padding and layout of a window over two dimensions."""
+    padding = foreign.required("padding")
     mode = {"SAME": "SAME_UPPER", "VALID": "VALID", 0: "SAME_UPPER", 1: "VALID"}.get(padding)
     if mode is None:
         raise UntranslatableError
     return {
         "auto_pad": mode,
-        "strides": (int(foreign.stated("stride_h")), int(foreign.stated("stride_w"))),
+        "strides": (int(foreign.required("stride_h")), int(foreign.required("stride_w"))),
         "channels_last": 1,
     }
 
 
 def _is_hybrid(foreign: ForeignNode) -> bool:
-    """Return whether real data is combined with a quantized weight, for which TensorFlow Lite quantizes at run time."""
+    """Return whether the weight is quantized but the data is real, so that TensorFlow Lite quantizes it at run time."""
     data, weight = (foreign.graph.tensors.get(name) for name in foreign.node.inputs[:2])
     return weight is not None and weight.quant is not None and (data is None or data.quant is None)
 
@@ -127,25 +129,30 @@ def _lite_conv(foreign: ForeignNode) -> Translated:
     attrs = {**_lite_window(foreign), "dilations": dilations, "kernel_shape": tuple(extents[1:3])}
     channels = foreign.extents(foreign.node.inputs[0])[-1]
     attrs["group"] = channels if is_depthwise else channels // extents[3]
-    fused_attrs = _activation(foreign)
-    # weights are (out, height, width, in), or (1, height, width, out) where each channel has its own
-    turns = {weight: (3, 0, 1, 2) if is_depthwise else (0, 3, 1, 2)}
-    if _is_hybrid(foreign):  # with one scale for all filters, data are rounded symmetrically as for a matrix
-        has_one_scale = _hybrid_weight(foreign, 3 if is_depthwise else 0).scale.size == 1
+    fused_attrs = _fused_activation_attrs(foreign)
+    # Weights are (out, height, width, in), or (1, height, width, out) for a depthwise convolution.
+    permutations = {weight: (3, 0, 1, 2) if is_depthwise else (0, 3, 1, 2)}
+    if _is_hybrid(foreign):  # if all filters share one scale, data is quantized symmetrically, as for a matrix product
+        has_one_scale = _hybrid_weight_quant(foreign, 3 if is_depthwise else 0).scale.size == 1
         return _lite_hybrid(
             foreign,
             "DynamicQuantizeConv",
             {**attrs, **fused_attrs},
-            turns,
+            permutations,
             symmetric=has_one_scale and not is_depthwise,
         )
     domain = CONTRIBUTED if fused_attrs else ""
-    return foreign.as_onnx("FusedConv" if fused_attrs else "Conv", {**attrs, **fused_attrs}, domain=domain, turns=turns)
+    return foreign.as_onnx(
+        "FusedConv" if fused_attrs else "Conv", {**attrs, **fused_attrs}, domain=domain, permutations=permutations
+    )
 
 
 def _lite_fully_connected(foreign: ForeignNode) -> Translated:
-    """Treat data of any rank as rows of the weight's width. The result keeps their dimensions, or is a matrix."""
-    if foreign.optional(0, "weights_format") not in (0, "DEFAULT"):  # the weight is in a shuffled format
+    """Translate a fully connected layer. It splits data of any rank into rows that are as wide as the weight.
+
+    The result either keeps the leading dimensions of the data, or is a matrix.
+    """
+    if foreign.optional(0, "weights_format") not in (0, "DEFAULT"):  # the elements of the weight are shuffled
         raise UntranslatableError
     data_extents, weight, output_extents = (
         foreign.extents(name) for name in (*foreign.node.inputs[:2], foreign.node.outputs[0])
@@ -154,18 +161,20 @@ def _lite_fully_connected(foreign: ForeignNode) -> Translated:
     keeps_dimensions = data_extents[-1:] == weight[1:] and output_extents == (*data_extents[:-1], weight[0])
     if not keeps_dimensions and (output_extents != (rows, weight[0]) or rows * weight[1] != math.prod(data_extents)):
         raise UntranslatableError
-    attrs, fused_attrs = {} if keeps_dimensions else {"flatten": 1}, _activation(foreign)
+    attrs, fused_attrs = {} if keeps_dimensions else {"flatten": 1}, _fused_activation_attrs(foreign)
     if _is_hybrid(foreign):
-        _hybrid_weight(foreign, 0)
-        is_symmetric = not flag(foreign.optional(0, "asymmetric_quantize_inputs"))
-        turns = {foreign.node.inputs[1]: (1, 0)}
-        return _lite_hybrid(foreign, "DynamicQuantizeMatMul", {**attrs, **fused_attrs}, turns, symmetric=is_symmetric)
+        _hybrid_weight_quant(foreign, 0)
+        is_symmetric = not to_flag(foreign.optional(0, "asymmetric_quantize_inputs"))
+        permutations = {foreign.node.inputs[1]: (1, 0)}
+        return _lite_hybrid(
+            foreign, "DynamicQuantizeMatMul", {**attrs, **fused_attrs}, permutations, symmetric=is_symmetric
+        )
     attrs, domain = {"transB": 1, **attrs}, CONTRIBUTED if fused_attrs else ""
     return foreign.as_onnx("FusedGemm" if fused_attrs else "Gemm", {**attrs, **fused_attrs}, domain=domain)
 
 
-def _hybrid_weight(foreign: ForeignNode, axis: int | None) -> QuantParams:
-    """Return the scales of a quantized weight, one or one per index along an axis, with a zero point of 0."""
+def _hybrid_weight_quant(foreign: ForeignNode, axis: int | None) -> QuantParams:
+    """Return the quantization of a hybrid node's weight. It must be symmetric, per tensor or along the given axis."""
     quant = foreign.graph.tensors[foreign.node.inputs[1]].quant
     if quant is None or np.any(quant.zero_point) or (quant.per_channel and quant.axis != axis):
         raise UntranslatableError
@@ -173,9 +182,14 @@ def _hybrid_weight(foreign: ForeignNode, axis: int | None) -> QuantParams:
 
 
 def _lite_hybrid(
-    foreign: ForeignNode, op: str, attrs: dict[str, AttrValue], turns: Mapping[str, tuple[int, ...]], *, symmetric: bool
+    foreign: ForeignNode,
+    op: str,
+    attrs: dict[str, AttrValue],
+    permutations: Mapping[str, tuple[int, ...]],
+    *,
+    symmetric: bool,
 ) -> Translated:
-    """Translate real data times a quantized weight. The data is quantized by the range of each row or sample."""
+    """Translate the product of real data, quantized by the range of each row or sample, and a quantized weight."""
     data, weight, *bias = foreign.node.inputs
     quant = foreign.graph.tensors[weight].quant
     if quant is None:
@@ -185,63 +199,67 @@ def _lite_hybrid(
         op,
         attrs,
         domain=CONTRIBUTED,
-        inputs=(data, weight, foreign.new("scale"), "", *bias),
-        turns=turns,
+        inputs=(data, weight, foreign.new_name("scale"), "", *bias),
+        permutations=permutations,
         constants={"scale": quant.scale.astype(np.float32)},
     )
 
 
 def _lite_pool(foreign: ForeignNode) -> Translated:
-    fused_attrs, info = _activation(foreign), foreign.graph.tensors.get(foreign.node.outputs[0])
+    fused_attrs, info = _fused_activation_attrs(foreign), foreign.graph.tensors.get(foreign.node.outputs[0])
     if fused_attrs and of(foreign.plain.op).selects and (info is None or info.quant is None):
-        raise UntranslatableError  # ONNX's real-valued pooling has no fused activation; codes express it by their range
-    kernel = (int(foreign.stated("filter_height")), int(foreign.stated("filter_width")))
+        # ONNX has no pooling of real numbers with a fused activation. For codes, their range expresses the activation.
+        raise UntranslatableError
+    kernel = (int(foreign.required("filter_height")), int(foreign.required("filter_width")))
     return foreign.as_onnx(attrs={**_lite_window(foreign), "kernel_shape": kernel, **fused_attrs})
 
 
 def _lite_transposed_conv(foreign: ForeignNode) -> Translated:
     """Translate a transposed convolution, whose output extents are its first input.
 
-    An odd padding is larger at the end.
+    If the total padding of a dimension is odd, it is larger at the end.
     """
     _, weight, data, *bias = foreign.node.inputs
     extents, data_extents, output_extents = (
         foreign.extents(name)[1:3] for name in (weight, data, foreign.node.outputs[0])
     )
-    strides = tuple(int(foreign.stated(name)) for name in ("stride_h", "stride_w"))
+    strides = tuple(int(foreign.required(name)) for name in ("stride_h", "stride_w"))
     remainders = [
         (data_extent - 1) * stride + kernel_extent - output_extent
         for data_extent, stride, kernel_extent, output_extent in zip(
             data_extents, strides, extents, output_extents, strict=True
         )
     ]
-    if _activation(foreign) or min(remainders) < 0:
+    if _fused_activation_attrs(foreign) or min(remainders) < 0:
         raise UntranslatableError
     pads = (*(remainder // 2 for remainder in remainders), *(remainder - remainder // 2 for remainder in remainders))
     attrs: dict[str, AttrValue] = {"strides": strides, "pads": pads, "kernel_shape": extents, "channels_last": 1}
-    return foreign.as_onnx(attrs=attrs, inputs=(data, weight, *bias), turns={weight: (3, 0, 1, 2)})
+    return foreign.as_onnx(attrs=attrs, inputs=(data, weight, *bias), permutations={weight: (3, 0, 1, 2)})
 
 
 def _lite_matmul(foreign: ForeignNode) -> Translated:
-    is_transposed = [flag(foreign.optional(0, name)) for name in ("adj_x", "adj_y")]
+    is_transposed = [to_flag(foreign.optional(0, name)) for name in ("adj_x", "adj_y")]
     if _is_hybrid(foreign):
         if is_transposed[0] or not foreign.graph.is_constant(foreign.node.inputs[1]):
             raise UntranslatableError
-        _hybrid_weight(foreign, None)
+        _hybrid_weight_quant(foreign, None)
         axes = len(foreign.extents(foreign.node.inputs[1]))
         order = (*range(axes - 2), axes - 1, axes - 2) if is_transposed[1] else tuple(range(axes))
-        is_symmetric = not flag(foreign.optional(0, "asymmetric_quantize_inputs"))
-        turns = {foreign.node.inputs[1]: order}
-        return _lite_hybrid(foreign, "DynamicQuantizeMatMul", {}, turns, symmetric=is_symmetric)
+        is_symmetric = not to_flag(foreign.optional(0, "asymmetric_quantize_inputs"))
+        permutations = {foreign.node.inputs[1]: order}
+        return _lite_hybrid(foreign, "DynamicQuantizeMatMul", {}, permutations, symmetric=is_symmetric)
     if not any(is_transposed):
         return foreign.as_onnx()
     return foreign.as_onnx("FusedMatMul", {"transA": is_transposed[0], "transB": is_transposed[1]}, domain=CONTRIBUTED)
 
 
 def _lite_resize(foreign: ForeignNode) -> Translated:
-    """Translate a resize of two of four dimensions. At pixel centers, the nearest element is rounded down."""
+    """Translate a resize of the two middle dimensions of four.
+
+    The position of the nearest element is rounded down, unless the corners are aligned.
+    """
     aligns_corners, has_half_pixels = (
-        flag(foreign.optional(0, name)) for name in ("align_corners", "half_pixel_centers")
+        to_flag(foreign.optional(0, name)) for name in ("align_corners", "half_pixel_centers")
     )
     coordinate_mode = "align_corners" if aligns_corners else "half_pixel" if has_half_pixels else "asymmetric"
     attrs: dict[str, AttrValue] = {"mode": "linear", "axes": (1, 2)}
@@ -254,43 +272,46 @@ def _lite_resize(foreign: ForeignNode) -> Translated:
     )
 
 
-def _lite_pair(foreign: ForeignNode) -> Translated:
-    return foreign.as_onnx(attrs=_activation(foreign))
+def _lite_arithmetic(foreign: ForeignNode) -> Translated:
+    return foreign.as_onnx(attrs=_fused_activation_attrs(foreign))
 
 
 def _lite_softmax(foreign: ForeignNode) -> Translated:
-    if float(foreign.stated("beta")) != 1.0:
+    if float(foreign.required("beta")) != 1.0:
         raise UntranslatableError
     return foreign.as_onnx(attrs={"axis": -1})
 
 
 def _lite_concat(foreign: ForeignNode) -> Translated:
-    if _activation(foreign):
+    if _fused_activation_attrs(foreign):
         raise UntranslatableError
-    return foreign.as_onnx(attrs={"axis": int(foreign.stated("axis"))})
+    return foreign.as_onnx(attrs={"axis": int(foreign.required("axis"))})
 
 
 def _lite_pad(foreign: ForeignNode) -> Translated:
     """Translate a padding whose widths are a constant (dimensions, 2)."""
-    pairs = foreign.numbers(1)
-    mode = foreign.stated("mode") if "MIRROR" in foreign.node.op else "constant"
+    pairs = foreign.integers(1)
+    mode = foreign.required("mode") if "MIRROR" in foreign.node.op else "constant"
     value = foreign.node.inputs[2] if len(foreign.node.inputs) > 2 else ""
     return pad_dimensions(foreign, (*pairs[::2], *pairs[1::2]), mode, value=value)
 
 
 def _lite_slice(foreign: ForeignNode) -> Translated:
-    """Translate SLICE with begins and sizes, and STRIDED_SLICE with begins, ends and masks of ignored entries."""
+    """Translate SLICE, which has begins and sizes, or STRIDED_SLICE, which has begins, ends and masks.
+
+    The masks state which begins and ends are ignored.
+    """
     extents = foreign.extents(foreign.node.inputs[0])
-    begins, ends_or_sizes = foreign.numbers(1), foreign.numbers(2)
+    begins, ends_or_sizes = foreign.integers(1), foreign.integers(2)
     if "STRIDED" in foreign.node.op:
-        if any(foreign.stated(f"{name}_mask") for name in ("ellipsis", "new_axis", "shrink_axis")):
+        if any(foreign.required(f"{name}_mask") for name in ("ellipsis", "new_axis", "shrink_axis")):
             raise UntranslatableError
         if foreign.optional(0, "offset"):
             raise UntranslatableError
-        masks = [int(foreign.stated(name)) for name in ("begin_mask", "end_mask")]
-        ignored_entries = [tuple(mask >> axis & 1 for axis in range(len(begins))) for mask in masks]
+        mask_bits = [int(foreign.required(name)) for name in ("begin_mask", "end_mask")]
+        ignored_entries = [tuple(mask >> axis & 1 for axis in range(len(begins))) for mask in mask_bits]
         return slice_axes(
-            foreign, begins, ends_or_sizes, foreign.numbers(3), free=(ignored_entries[0], ignored_entries[1])
+            foreign, begins, ends_or_sizes, foreign.integers(3), unbounded=(ignored_entries[0], ignored_entries[1])
         )
     begins_and_sizes = zip(begins, ends_or_sizes, extents, strict=True)
     ends = tuple(extent if size < 0 else begin + size for begin, size, extent in begins_and_sizes)
@@ -298,9 +319,9 @@ def _lite_slice(foreign: ForeignNode) -> Translated:
 
 
 def _lite_split(foreign: ForeignNode) -> Translated:
-    """Translate SPLIT, whose axis comes before the data, and SPLIT_V, whose sizes and axis come after."""
+    """Translate SPLIT, whose axis precedes the data, or SPLIT_V, whose sizes and axis follow the data."""
     has_sizes = len(foreign.node.inputs) == 3
-    (axis,) = foreign.numbers(2 if has_sizes else 0)
+    (axis,) = foreign.integers(2 if has_sizes else 0)
     data = foreign.node.inputs[0 if has_sizes else 1]
     axis %= len(foreign.extents(data))
     parts = tuple(foreign.extents(name)[axis] for name in foreign.node.outputs)
@@ -308,7 +329,7 @@ def _lite_split(foreign: ForeignNode) -> Translated:
 
 
 def _lite_select(foreign: ForeignNode) -> Translated:
-    """Translate SELECT. The older version selects rows by a one-dimensional condition, the newer one broadcasts it."""
+    """Translate SELECT. The old version selects rows by a one-dimensional condition, which the new one broadcasts."""
     ranks = {len(foreign.extents(name)) for name in foreign.node.inputs}
     if len(ranks) > 1 and not foreign.node.op.endswith("V2"):
         raise UntranslatableError
@@ -323,8 +344,8 @@ def _lite_quantize(foreign: ForeignNode) -> Translated:
     return foreign.as_onnx("Identity")
 
 
-def _lite_leaky(foreign: ForeignNode) -> Translated:
-    return foreign.as_onnx(attrs={"alpha": float(foreign.stated("alpha"))})
+def _lite_leaky_relu(foreign: ForeignNode) -> Translated:
+    return foreign.as_onnx(attrs={"alpha": float(foreign.required("alpha"))})
 
 
 _TFLITE: Mapping[str, Rule] = MappingProxyType(
@@ -346,13 +367,13 @@ _TFLITE: Mapping[str, Rule] = MappingProxyType(
         "Slice": _lite_slice,
         "Split": _lite_split,
         "QuantizeLinear": _lite_quantize,
-        "LeakyRelu": _lite_leaky,
+        "LeakyRelu": _lite_leaky_relu,
         "Where": _lite_select,
         **dict.fromkeys(REDUCTIONS, reduce_by_input),
-        **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _lite_pair),
+        **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _lite_arithmetic),
         **dict.fromkeys(("Max", "Min", "Pow", "PRelu", "SquaredDifference"), binary),
         **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or"), binary),
         "Not": unary,
-        **dict.fromkeys(SIMPLE, unary),
+        **dict.fromkeys(UNARY_FUNCTIONS, unary),
     }
 )

@@ -1,4 +1,4 @@
-"""A recorded node of another framework, and translation rules shared by several frameworks."""
+"""Access to a recorded node of another framework, and translation rules that several frameworks share."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from qdebug.model.frozen import frozen_array
 from qdebug.model.graph import AttrValue, Graph, Node
 
 __all__ = [
-    "BORDERS",
     "CONTRIBUTED",
+    "PAD_MODES",
     "REDUCTIONS",
-    "SIMPLE",
+    "UNARY_FUNCTIONS",
     "Constants",
     "ForeignNode",
     "Rule",
     "Translated",
     "UntranslatableError",
     "binary",
-    "flag",
     "no_constants",
     "pad_dimensions",
     "prelu_by_channel",
@@ -31,6 +30,7 @@ __all__ = [
     "reduce_by_input",
     "reshape",
     "slice_axes",
+    "to_flag",
     "transpose_by_input",
     "unary",
 ]
@@ -45,14 +45,14 @@ class Translated:
 
     Args:
         node: The node.
-        turns: Permutations for constants whose dimensions have a different order in ONNX.
-        merged: Constants whose first two dimensions are a single dimension in ONNX.
+        permutations: Permutations of constants whose dimensions have a different order in ONNX, by name.
+        merged_constants: Constants whose first two dimensions are a single dimension in ONNX.
         constants: New constants by name, for values that the framework states in a different form.
     """
 
     node: Node
-    turns: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    merged: frozenset[str] = frozenset()
+    permutations: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    merged_constants: frozenset[str] = frozenset()
     constants: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -61,36 +61,45 @@ Constants = Callable[[str], np.ndarray | None]
 
 
 def no_constants(name: str) -> None:
-    """Return None for any name, for use if constants are unknown."""
+    """Return None for any name. Used if the values of constants are unknown."""
 
 
 class UntranslatableError(Exception):
-    """Something that determines the result was not recorded, or does not have an ONNX equivalent."""
+    """A fact that determines the result was not recorded, or has no ONNX equivalent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignNode:
-    """A node of another framework, with access to its recorded attributes, extents and constants."""
+    """A node of another framework, with access to its recorded attributes, extents and constants.
+
+    The methods raise `UntranslatableError` if a fact was not recorded.
+
+    Args:
+        node: The node as recorded.
+        plain: The node with its ONNX operator, from `with_onnx_op`.
+        graph: Its graph.
+        constants: Returns the values of a constant.
+    """
 
     node: Node
     plain: Node
     graph: Graph
     constants: Constants
 
-    def stated(self, *names: str) -> Any:
-        """Return the first of the named attributes that is stated."""
+    def required(self, *names: str) -> Any:
+        """Return the first of the named attributes that the node states."""
         for name in names:
             if name in self.node.attrs:
                 return self.node.attrs[name]
         raise UntranslatableError
 
     def optional(self, default: Any, *names: str) -> Any:
-        """Return the first of the named attributes that is stated, or the framework's default."""
+        """Return the first of the named attributes that the node states, or else a default."""
         return next((self.node.attrs[name] for name in names if name in self.node.attrs), default)
 
-    def sizes(self, count: int, *names: str, default: Any = None) -> tuple[int, ...]:
-        """Return an attribute that holds a single number or one per dimension, as one per dimension."""
-        value = self.stated(*names) if default is None else self.optional(default, *names)
+    def per_dimension(self, count: int, *names: str, default: Any = None) -> tuple[int, ...]:
+        """Return an attribute as one number per dimension. It may also state a single number for all dimensions."""
+        value = self.required(*names) if default is None else self.optional(default, *names)
         numbers = tuple(int(number) for number in value) if isinstance(value, tuple | list) else (int(value),)
         if len(numbers) not in (1, count):
             raise UntranslatableError
@@ -104,26 +113,26 @@ class ForeignNode:
             raise UntranslatableError
         return tuple(extent for extent in shape if extent is not None)
 
-    def known(self, position: int) -> tuple[int, ...] | None:
-        """Return the integers of a constant input as a flat tuple; None if unknown."""
+    def integers_if_known(self, position: int) -> tuple[int, ...] | None:
+        """Return the integers of a constant input as a flat tuple; None if the values are unknown."""
         values = self.constants(self.node.inputs[position])
         return None if values is None else tuple(int(number) for number in values.reshape(-1))
 
-    def numbers(self, position: int) -> tuple[int, ...]:
+    def integers(self, position: int) -> tuple[int, ...]:
         """Return the integers of a constant input as a flat tuple."""
-        values = self.known(position)
+        values = self.integers_if_known(position)
         if values is None:
             raise UntranslatableError
         return values
 
-    def values(self, name: str) -> np.ndarray:
+    def constant_values(self, name: str) -> np.ndarray:
         """Return the values of a constant."""
         array = self.constants(name)
         if array is None:
             raise UntranslatableError
         return array
 
-    def new(self, title: str) -> str:
+    def new_name(self, title: str) -> str:
         """Return a name for a new constant input of this node."""
         return f"{title} of {self.node.name!r}"
 
@@ -134,11 +143,21 @@ class ForeignNode:
         *,
         domain: str = "",
         inputs: tuple[str, ...] | None = None,
-        turns: Mapping[str, tuple[int, ...]] | None = None,
-        merged: frozenset[str] = frozenset(),
+        permutations: Mapping[str, tuple[int, ...]] | None = None,
+        merged_constants: frozenset[str] = frozenset(),
         constants: Mapping[str, np.ndarray] | None = None,
     ) -> Translated:
-        """Return the node with an ONNX operator and attributes; `constants` have the keys passed to `new`."""
+        """Return the node with an ONNX operator and attributes.
+
+        Args:
+            op: The operator; by default that of `plain`.
+            attrs: The attributes, besides `channels_last`, which is kept.
+            domain: The operator's domain.
+            inputs: The inputs; by default those of the node.
+            permutations: As for `Translated`.
+            merged_constants: As for `Translated`.
+            constants: New constants, by the title that was passed to `new_name`.
+        """
         kept_attrs = {name: self.node.attrs[name] for name in ("channels_last",) if name in self.node.attrs}
         node = replace(
             self.node,
@@ -147,11 +166,11 @@ class ForeignNode:
             attrs={**kept_attrs, **(attrs or {})},
             inputs=self.node.inputs if inputs is None else inputs,
         )
-        new_constants = {self.new(title): frozen_array(values) for title, values in (constants or {}).items()}
+        new_constants = {self.new_name(title): frozen_array(values) for title, values in (constants or {}).items()}
         return Translated(
             node=node,
-            turns=MappingProxyType(dict(turns or {})),
-            merged=merged,
+            permutations=MappingProxyType(dict(permutations or {})),
+            merged_constants=merged_constants,
             constants=MappingProxyType(new_constants),
         )
 
@@ -160,13 +179,13 @@ Rule = Callable[[ForeignNode], Translated]
 """Translates a node to ONNX, or raises `UntranslatableError`."""
 
 
-def flag(value: object) -> int:
-    """Return 1 for a true value, which may be a boolean, a number or a word; else 0."""
+def to_flag(value: object) -> int:
+    """Return 1 for a value that means true, as a boolean, a number or a word; 0 for any other value."""
     return int(str(value).lower() in ("true", "1"))
 
 
 def reshape(foreign: ForeignNode) -> Translated:
-    """Translate a reshape, which is completely defined by the output extents."""
+    """Translate a reshape, which the output extents define completely."""
     shape = foreign.extents(foreign.node.outputs[0])
     return foreign.as_onnx("Reshape", {"shape": shape, "allowzero": 1}, inputs=foreign.node.inputs[:1])
 
@@ -203,23 +222,23 @@ def prelu_by_channel(foreign: ForeignNode) -> Translated:
     rank, extents = len(foreign.extents(data)), foreign.extents(slope)
     if len(extents) != 1 or extents == (1,) or rank < 3:
         return foreign.as_onnx()
-    slopes = foreign.values(slope)
+    slopes = foreign.constant_values(slope)
     if foreign.graph.tensors[slope].quant is not None:
         raise UntranslatableError
     return foreign.as_onnx(
-        inputs=(data, foreign.new("slope")), constants={"slope": slopes.reshape(-1, *(1,) * (rank - 2))}
+        inputs=(data, foreign.new_name("slope")), constants={"slope": slopes.reshape(-1, *(1,) * (rank - 2))}
     )
 
 
 def reduce_by_input(foreign: ForeignNode) -> Translated:
     """Translate a reduction whose axes are its second input."""
-    return reduce_axes(foreign, foreign.known(1))
+    return reduce_axes(foreign, foreign.integers_if_known(1))
 
 
 def transpose_by_input(foreign: ForeignNode) -> Translated:
-    """Translate a transposition whose order is its second input. An empty order reverses all dimensions."""
+    """Translate a transpose whose permutation is its second input. If that is empty, all dimensions are reversed."""
     rank = len(foreign.extents(foreign.node.inputs[0]))
-    order = foreign.numbers(1) or tuple(reversed(range(rank)))
+    order = foreign.integers(1) or tuple(reversed(range(rank)))
     return foreign.as_onnx("Transpose", {"perm": order}, inputs=foreign.node.inputs[:1])
 
 
@@ -230,7 +249,7 @@ def slice_axes(
     steps: Sequence[int],
     *,
     axes: Sequence[int] | None = None,
-    free: tuple[Sequence[int], Sequence[int]] = ((), ()),
+    unbounded: tuple[Sequence[int], Sequence[int]] = ((), ()),
 ) -> Translated:
     """Translate a slice.
 
@@ -240,20 +259,21 @@ def slice_axes(
         ends: End index (exclusive) along each axis; an index beyond the array means its end.
         steps: Steps along each axis; negative steps go backwards.
         axes: The axes; the first dimensions if None.
-        free: For starts and for ends, 1 for each axis on which the index is ignored and the array's own end is used.
+        unbounded: For starts and for ends, 1 for each axis on which the index is ignored, so that the slice is not
+            bounded there.
     """
     start_indices, end_indices = list(starts), list(ends)
     for position, step in enumerate(steps):
-        if any(free[0][position : position + 1]):
+        if any(unbounded[0][position : position + 1]):
             start_indices[position] = 0 if step > 0 else _FAR
-        if any(free[1][position : position + 1]):
+        if any(unbounded[1][position : position + 1]):
             end_indices[position] = _FAR if step > 0 else -_FAR
     sliced_axes = range(len(start_indices)) if axes is None else axes
     bounds = {"starts": tuple(start_indices), "ends": tuple(end_indices), "axes": tuple(sliced_axes)}
     if set(steps) <= {1}:
         return foreign.as_onnx("Slice", bounds, inputs=foreign.node.inputs[:1])
     bounds["steps"] = tuple(steps)
-    inputs = (foreign.node.inputs[0], *map(foreign.new, bounds))
+    inputs = (foreign.node.inputs[0], *map(foreign.new_name, bounds))
     return foreign.as_onnx(
         "Slice", inputs=inputs, constants={title: np.array(bound_values) for title, bound_values in bounds.items()}
     )
@@ -263,7 +283,7 @@ _FAR = int(np.iinfo(np.int64).max)
 """An index beyond the end of any array."""
 
 
-BORDERS: Mapping[object, str] = MappingProxyType(
+PAD_MODES: Mapping[object, str] = MappingProxyType(
     {
         "constant": "constant",
         "reflect": "reflect",
@@ -274,22 +294,22 @@ BORDERS: Mapping[object, str] = MappingProxyType(
         "circular": "wrap",
     }
 )
-"""Padding modes by the words of each framework. ONNX lacks modes that also repeat the border."""
+"""ONNX's padding modes, by their names in all frameworks. Modes that also repeat the border are missing in ONNX."""
 
 
 def pad_dimensions(foreign: ForeignNode, pads: tuple[int, ...], mode: object, *, value: str = "") -> Translated:
-    """Translate a padding, given the widths before all dimensions and then after all dimensions.
+    """Translate a padding.
 
     Args:
         foreign: The node.
-        pads: The widths.
+        pads: The widths before each dimension, followed by the widths after each dimension.
         mode: The padding mode, as the framework names it.
         value: The input with the fill value; "" without one.
     """
-    if mode not in BORDERS or len(pads) != 2 * len(foreign.extents(foreign.node.inputs[0])):
+    if mode not in PAD_MODES or len(pads) != 2 * len(foreign.extents(foreign.node.inputs[0])):
         raise UntranslatableError
     inputs = (foreign.node.inputs[0], "", value) if value else foreign.node.inputs[:1]
-    return foreign.as_onnx("Pad", {"pads": pads, "mode": BORDERS[mode]}, inputs=inputs)
+    return foreign.as_onnx("Pad", {"pads": pads, "mode": PAD_MODES[mode]}, inputs=inputs)
 
 
 def unary(foreign: ForeignNode) -> Translated:
@@ -310,7 +330,7 @@ def binary(foreign: ForeignNode) -> Translated:
 
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd")
 """Reductions over axes, under their ONNX names."""
-SIMPLE = (
+UNARY_FUNCTIONS = (
     "Relu",
     "Clip",
     "Sigmoid",
@@ -331,4 +351,4 @@ SIMPLE = (
     "Softsign",
     "Mish",
 )
-"""Functions of one input that do not have attributes, or whose attributes their names imply."""
+"""Functions of one input without attributes, or with attributes that their names imply."""

@@ -2,8 +2,8 @@
 
 Facts come from the inputs of quantizing operators and from stated parameters of other tensors, never from names. If the
 scale of the data is computed at run time (DynamicQuantizeLinear, ConvInteger, MatMulInteger), the graph states only the
-scale of the weight. The sums are multiplied by the product of two scales: the data's, chosen together with its codes,
-and the weight's, which is a constant. Begin at `quant_facts`.
+scale of the weight: the sums are multiplied by the data's scale, which is chosen together with the codes, times the
+weight's scale, which is a constant. Begin at `quant_facts`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class WeightScale:
 
 
 def weight_scales(nodes: Sequence[Node], constant: Callable[[str], np.ndarray | None]) -> tuple[WeightScale, ...]:
-    """Find the weights whose scale follows from the scaling of the sums.
+    """Find weights whose scale can be derived from the factors that multiply the integer sums.
 
     Args:
         nodes: In topological order.
@@ -54,7 +54,7 @@ def weight_scales(nodes: Sequence[Node], constant: Callable[[str], np.ndarray | 
     weights = []
     for node in nodes:
         if operators.of(node.op).sums_codes and len(node.inputs) > 1:
-            scale = _scale(node, producers, readers, constant)
+            scale = _weight_scale(node, producers, readers, constant)
             if scale is not None:
                 zero = node.inputs[3] if len(node.inputs) > 3 else ""
                 axis = -1 if operators.plain(node).sums is Sums.MATRIX else 0
@@ -62,13 +62,13 @@ def weight_scales(nodes: Sequence[Node], constant: Callable[[str], np.ndarray | 
     return tuple(weights)
 
 
-def _scale(
+def _weight_scale(
     node: Node,
     producers: Mapping[str, Node],
     readers: Mapping[str, Sequence[Node]],
     constant: Callable[[str], np.ndarray | None],
 ) -> np.ndarray | None:
-    """Return the constant factor of a node's sums, apart from the scale of the data."""
+    """Return the constant that multiplies a node's sums together with the scale of the data; None without one."""
     for _, name in _factors(node, producers, readers):
         factor = constant(name)
         if factor is not None:
@@ -79,7 +79,7 @@ def _scale(
 def _factors(
     node: Node, producers: Mapping[str, Node], readers: Mapping[str, Sequence[Node]]
 ) -> Iterator[tuple[Node, str]]:
-    """Yield the products of scales that multiply a node's sums, each with the factor that is not the data's scale.
+    """Yield the nodes that multiply the data's scale by another scale to scale a node's sums, and that other scale.
 
     Args:
         node: A node that outputs integer sums.
@@ -112,8 +112,8 @@ def scale_of_codes(graph: Graph, codes: str) -> tuple[Node, str] | None:
     producers = {name: node for node in graph.nodes for name in node.outputs if name}
     for node in graph.consumers(codes):
         for slot in _slots(node):
-            if not slot.output and _name(node.inputs, slot.tensor) == codes and _name(node.inputs, slot.scale):
-                return node, _name(node.inputs, slot.scale)
+            if not slot.output and _name_at(node.inputs, slot.tensor) == codes and _name_at(node.inputs, slot.scale):
+                return node, _name_at(node.inputs, slot.scale)
         if operators.of(node.op).sums_codes and codes in node.inputs[1:2]:
             readers = {name: graph.consumers(name) for name in producers}
             return next(_factors(node, producers, readers), None)
@@ -121,7 +121,7 @@ def scale_of_codes(graph: Graph, codes: str) -> tuple[Node, str] | None:
 
 
 def _runtime_scale(codes: str, producers: Mapping[str, Node]) -> str | None:
-    """Return the scale that was chosen at run time together with codes; None without one."""
+    """Return the name of the scale that was chosen at run time together with codes; None without one."""
     node = producers.get(codes)
     while node is not None and (operators.of(node.op).arranges or operators.of(node.op).keeps_values):
         node = producers.get(node.inputs[0])
@@ -130,7 +130,7 @@ def _runtime_scale(codes: str, producers: Mapping[str, Node]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Access to facts about the graph around quantizing operators.
+    """Functions that provide facts about the tensors of a graph.
 
     Args:
         constant: Returns the elements of a small constant by name; None for other tensors.
@@ -160,11 +160,11 @@ _SLOTS: dict[str, tuple[_Slot, ...]] = {
     "DynamicQuantizeConv": (_Slot(1, 2, 3, axis=0),),
     "DynamicQuantizeLSTM": (_Slot(1, 8, 9), _Slot(2, 10, 11)),
 }
-"""Operators that scale their own sums."""
+"""Quantized operands of operators that scale their own sums, by operator."""
 
 
 def _slots(node: Node) -> tuple[_Slot, ...]:
-    """Return a node's quantized operands, each followed by a scale and a zero point, and its output."""
+    """Return the quantized operands of a node, and its output if the node states the output's scale."""
     row = operators.of(node.op)
     if row.real is None:
         return _SLOTS.get(node.op, ())
@@ -182,7 +182,7 @@ def _slots(node: Node) -> tuple[_Slot, ...]:
     return (_Slot(0, row.real.out, row.real.out + 1, output=True), *slots)
 
 
-def _name(names: Sequence[str], position: int) -> str:
+def _name_at(names: Sequence[str], position: int) -> str:
     return names[position] if position < len(names) else ""
 
 
@@ -196,8 +196,8 @@ def quant_facts(
 ) -> dict[str, QuantParams]:
     """Return the quantization parameters of every tensor that holds codes.
 
-    Stated parameters take precedence over a producer's, and a producer's over a consumer's. There may be nodes in
-    between that only pass codes on.
+    Known parameters take precedence over those that a producer states, and these over those that a consumer states.
+    Parameters also apply to tensors on the other side of nodes that only pass codes on.
 
     Args:
         nodes: In topological order.
@@ -208,7 +208,7 @@ def quant_facts(
     for output in (True, False):
         for node in nodes:
             for slot in _slots(node):
-                tensor = _name(node.outputs if slot.output else node.inputs, slot.tensor)
+                tensor = _name_at(node.outputs if slot.output else node.inputs, slot.tensor)
                 if slot.output == output and tensor and tensor not in parameters:
                     params = _slot_parameters(node, slot, tensor, facts)
                     if params is not None:
@@ -227,8 +227,8 @@ def quant_facts(
 
 
 def _slot_parameters(node: Node, slot: _Slot, tensor: str, facts: Facts) -> QuantParams | None:
-    scale = facts.constant(_name(node.inputs, slot.scale))
-    point_name = _name(node.inputs, slot.zero_point)
+    scale = facts.constant(_name_at(node.inputs, slot.scale))
+    point_name = _name_at(node.inputs, slot.zero_point)
     zero_point = facts.constant(point_name) if point_name else None
     if scale is None or (point_name and zero_point is None):
         return None
@@ -252,7 +252,7 @@ def _slot_parameters(node: Node, slot: _Slot, tensor: str, facts: Facts) -> Quan
 
 
 def _weight_parameters(weight: WeightScale, facts: Facts) -> QuantParams | None:
-    """Return the parameters of a weight that is combined with data whose scale is chosen at run time."""
+    """Return the parameters of a weight that is multiplied with data whose scale is chosen at run time."""
     zero = facts.constant(weight.zero_point) if weight.zero_point else np.zeros(1, np.int64)
     dtype = facts.dtype(weight.zero_point or weight.tensor)
     axis = _positive_axis(weight.axis, facts.rank(weight.tensor)) if weight.scale.size > 1 else None
@@ -271,15 +271,15 @@ def _positive_axis(axis: int | None, rank: int | None) -> int | None:
 
 def _add_bias_parameters(node: Node, facts: Facts, parameters: dict[str, QuantParams]) -> None:
     row = operators.of(node.op)
-    bias = "" if row.bias is None else _name(node.inputs, row.bias)
+    bias = "" if row.bias is None else _name_at(node.inputs, row.bias)
     if not bias or bias in parameters or (row.real is None and facts.dtype(bias) != "int32"):
         return
     scales: list[np.ndarray | None]
-    if row.real is None:  # a node on codes whose scales are stated by its tensors
+    if row.real is None:  # a node on codes without scale inputs: its tensors have the scales
         factors = [parameters.get(name) for name in node.inputs[:2]]
         scales = [None if factor is None else factor.scale for factor in factors]
     else:
-        scales = [facts.constant(_name(node.inputs, position + 1)) for position in row.real.data[:2]]
+        scales = [facts.constant(_name_at(node.inputs, position + 1)) for position in row.real.data[:2]]
     if scales[0] is None or scales[1] is None:
         return
     product = scales[0].astype(np.float32).ravel() * scales[1].astype(np.float32).ravel()
@@ -288,7 +288,7 @@ def _add_bias_parameters(node: Node, facts: Facts, parameters: dict[str, QuantPa
 
 
 def _propagate(node: Node, parameters: dict[str, QuantParams], sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Propagate parameters through an operator that moves codes without changing them."""
+    """Give the first source's parameters to the targets, if the operator moves codes without changing them."""
     row = operators.of(node.op)
     if not row.passes_codes or not sources or sources[0] not in parameters:
         return
@@ -297,7 +297,7 @@ def _propagate(node: Node, parameters: dict[str, QuantParams], sources: Sequence
     params = parameters[sources[0]]
     if row.data == () and any(parameters.get(name, params) != params for name in node.inputs):
         return
-    if params.per_channel and (row.turns or not row.keeps_values):
+    if params.per_channel and (row.permutes_dimensions or not row.keeps_values):
         return
     for target in targets:
         if target and target not in parameters:

@@ -14,14 +14,14 @@ __all__ = ["Count", "Domain", "Gate", "Move", "Operator", "PackedWeight", "RealF
 
 
 class Move(Enum):
-    """How an operator picks, repeats and arranges the elements of its inputs."""
+    """How an operator selects, repeats and arranges the elements of its inputs."""
 
     TRANSPOSE = auto()
     """Permutes dimensions."""
     TO_BLOCKS = auto()
-    """Arranges channels in blocks."""
+    """Groups channels into blocks (layout NCHWc)."""
     FROM_BLOCKS = auto()
-    """Undoes an arrangement in blocks."""
+    """Undoes the grouping into blocks."""
     RESHAPE = auto()
     """Keeps the order of elements but changes the dimensions."""
     UNSQUEEZE = auto()
@@ -42,7 +42,7 @@ class Count(Enum):
     """The kind of a result that is never quantized, even if the inputs are."""
 
     COMPARISON = auto()
-    """Which of two elements is the larger, or whether they are equal."""
+    """Whether an element is larger than, smaller than or equal to another one."""
     EXTENTS = auto()
     """The shape of an input."""
     OTHER = auto()
@@ -50,7 +50,7 @@ class Count(Enum):
 
 
 class Sums(Enum):
-    """The terms that are summed for each element of a result, which determine their number."""
+    """The terms that are summed for each element of a result. They determine the number of terms."""
 
     FILTER = auto()
     """Products of the data in a window and a filter."""
@@ -74,7 +74,7 @@ class RealForm:
         op: The float operator.
         data: Positions of its inputs among the inputs of the quantized operator.
         out: Position of the scale of its output, which the zero point follows.
-        step: For any number of inputs: the distance between them, starting at the position in `data`.
+        step: Distance between the inputs, which start at the position in `data`, if their number varies; 0 otherwise.
     """
 
     op: str
@@ -83,7 +83,7 @@ class RealForm:
     step: int = 0
 
     def positions(self, count: int) -> tuple[int, ...]:
-        """Return the positions of the data of a node with the given number of inputs."""
+        """Return the positions of the float operator's inputs in a node with the given number of inputs."""
         return tuple(range(self.data[0], count, self.step)) if self.step else self.data
 
 
@@ -95,17 +95,17 @@ class Domain:
         function: Name of the function.
         low: Lower end.
         high: Upper end.
-        ends: Whether the ends are included.
+        includes_ends: Whether the function is finite at the ends.
     """
 
     function: str
     low: float = -math.inf
     high: float = math.inf
-    ends: bool = True
+    includes_ends: bool = True
 
-    def holds(self, value: float) -> bool:
+    def contains(self, value: float) -> bool:
         """Return whether the function is finite at a finite value, disregarding overflow."""
-        return self.low <= value <= self.high if self.ends else self.low < value < self.high
+        return self.low <= value <= self.high if self.includes_ends else self.low < value < self.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +115,14 @@ class Gate:
     Args:
         op: The operator that computes the gate.
         attrs: Its attributes.
-        factor: Attribute of the activation by which its input is multiplied before the gate; empty without one.
-        usual: Default of that factor.
+        factor: Attribute of the activation that multiplies the gate's input; empty without one.
+        default_factor: Default of that attribute.
     """
 
     op: str
     attrs: Mapping[str, AttrValue] = field(default_factory=lambda: MappingProxyType({}))
     factor: str = ""
-    usual: float = 1.0
+    default_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,73 +146,73 @@ class Operator:
     plain: str = ""  # the mathematical operator: Conv for QLinearConv
     family: str = ""  # common name of interchangeable operators, such as Gemm and MatMul
     words: str = ""  # its names in other frameworks, in lower case without underscores, separated by spaces
-    real: RealForm | None = None  # its form on real numbers if it carries scales; None otherwise
+    real: RealForm | None = None  # the float operator that it implements, if it has scales as inputs
 
     moves: Move | None = None  # how it selects, repeats and arranges elements, if it computes nothing
     keeps_values: bool = False  # its result equals its first input as real numbers, perhaps in another format
-    moves_channels: bool = False  # moves elements between channels and extents
+    moves_channels: bool = False  # moves elements between channels and spatial dimensions
     selects: bool = False  # its first output consists of input elements, selected by value or by index
-    reduces: bool = False  # takes axes out, or leaves them with extent 1
+    reduces: bool = False  # removes axes, or reduces their extent to 1
     picks_index: bool = False  # returns the indices of elements that it selects along an axis
-    default_axis: int = 0  # the axis that it works along where the node states none
+    default_axis: int = 0  # the axis that it works along if the node states none
     indices_beside: bool = False  # its outputs after the first are indices
-    counts: Count | None = None  # kind of its result, if that is never in codes: indices, extents or truth values
-    exact: bool = False  # computes something that is never rounded
+    counts: Count | None = None  # kind of its result, if that is never quantized: indices, extents, booleans
+    exact: bool = False  # its result is never rounded
     casts: bool = False  # returns equal numbers in another data type
     constant: bool = False  # returns the value of an attribute
     reads_nothing: bool = False  # has no inputs
-    holds_nodes: bool = False  # runs nodes of its own, which are not part of the graph
+    holds_nodes: bool = False  # runs a subgraph, whose nodes are not part of the graph
 
     elementwise: bool = False  # each element depends on one element of each input, broadcast to the result
     domain: Domain | None = None  # interval of the first input on which the result is finite; None for all numbers
     through_exp: bool = False  # usually computed by the exponential of its input, which may overflow on the way
     is_power: bool = False  # computes its first input to the power of its second
-    sums: Sums | None = None  # the products or elements that each result element sums; None if none, or unknown
+    sums: Sums | None = None  # the terms that each result element sums; None if it sums none, or if unknown
     adds: bool = False  # each element is a sum or a difference of one element of each operand
-    neutral: float | None = None  # its neutral constant operand; None if there is none
+    neutral: float | None = None  # constant operand that leaves the other operand unchanged; None without one
     commutes: bool = False  # the order of its operands does not matter
     scales_channels: bool = False  # multiplies each channel by one constant and adds another
-    activation: bool = False  # an element-wise function that backends compute along with the node before
-    least: float | None = None  # the least value that it lets through, if that is fixed
+    activation: bool = False  # an element-wise function that backends fuse into the preceding node
+    least: float | None = None  # fixed lower bound to which it clamps; None without one
     bounded: bool = False  # clamps to its attributes `min` and `max`, or to its inputs 1 and 2
     contracts: bool = False  # never enlarges a difference of its inputs
     parameters: tuple[str, ...] = ()  # its attributes, in the order of `activation_params` (fused_activation.cc)
-    gate: Gate | None = None  # the function that multiplies its input, if it is defined so
-    along_axis: bool = False  # works along its attribute `axis`, or from it on: places of the axes before it do not mix
-    hides_low: bool = False  # elements far below the largest along its axis have no effect
-    rounds_like_one: bool = False  # its result is rounded like a number of the size of 1, however small it is
+    gate: Gate | None = None  # its gate, if it is defined as its input times a gate
+    along_axis: bool = False  # works along its attribute `axis`, or that axis and all later ones
+    hides_small_values: bool = False  # elements far below the largest along its axis have no effect
+    rounds_like_one: bool = False  # its result has the rounding error of a number near 1, however small it is
     real_inside: bool = False  # computes with real numbers even if its input and output are integers
     windowed: bool = False  # computes over windows of the dimensions after the channels
     resizes: bool = False  # resizes the dimensions after the channels by interpolation
-    ordered: bool = False  # its inputs have the dimension order that the operator defines
+    ordered: bool = False  # it defines the order of its inputs' dimensions
     recurrent: bool = False  # runs over a sequence with a state
-    gives_scores: bool = False  # classifiers end in it
+    gives_scores: bool = False  # classifiers end with it
     gives_probabilities: bool = False  # its results along an axis are positive and sum to 1
 
     quantizes: bool = False  # converts real numbers to codes by a stated scale
     dequantizes: bool = False  # converts codes to real numbers
     fake_quantizes: bool = False  # rounds real numbers to the values of codes
     gives_scale: bool = False  # returns codes with the scale and zero point chosen for them
-    chooses_scale: bool = False  # rounds its data to codes of a scale chosen by their range
+    chooses_scale: bool = False  # quantizes its data with a scale that it chooses by their range
     accumulates: bool = False  # computes cumulative sums or products along an axis
-    takes_codes: bool = False  # computes on codes with scales of its own, which are no part of the graph's quantization
+    takes_codes: bool = False  # computes on codes whose scales are not part of the graph's quantization
     sums_codes: bool = False  # returns integer sums of products of codes, which later nodes scale
     reads_state: bool = False  # returns the state written at the previous step
-    writes_state: bool = False  # keeps its last input in a state
-    scales_sums: bool = False  # scales such sums itself
-    packed: PackedWeight | None = None  # its weight of few-bit codes with a scale for each block, if any
+    writes_state: bool = False  # stores its last input as the state
+    scales_sums: bool = False  # scales the integer sums itself
+    packed: PackedWeight | None = None  # its weight, if that has few-bit codes with a scale per block
     unit: str = ""  # its kind of computation between codes, a `Unit.kind`; empty if unknown
-    folds: bool = False  # integer backends fold it with the DequantizeLinear before and the QuantizeLinear after
-    forms: tuple[str, ...] = ()  # arithmetics on codes of this operator only
-    in_codes: tuple[int, ...] = ()  # inputs in the codes of the first, where that is in codes: bounds, fillings
+    folds: bool = False  # integer backends fold it with the DequantizeLinear before it and the QuantizeLinear after it
+    forms: tuple[str, ...] = ()  # forms of code arithmetic that only this operator has
+    in_codes: tuple[int, ...] = ()  # inputs with the same quantization as the first, if any: bounds, fill values
 
-    data: tuple[int, ...] | None = None  # inputs whose elements go into its result; () for any number
-    bias: int | None = None  # which input is the bias of a product
-    added: int | None = None  # which input is added to its result
-    divisor: int | None = None  # which input it divides by; 0 there gives no number
-    mask: int | None = None  # which input is a mask whose ones are counted as the second output (ContribOperators.md)
+    data: tuple[int, ...] | None = None  # positions of inputs whose elements enter its result; () for all
+    bias: int | None = None  # position of the bias of a product
+    added: int | None = None  # position of the input that is added to the result
+    divisor: int | None = None  # position of the divisor; a divisor of 0 gives NaN or infinity
+    mask: int | None = None  # position of a mask; the second output is its number of ones (ContribOperators.md)
     titles: tuple[str, ...] = ()  # names of its constant inputs, in order
-    places: tuple[int, ...] = ()  # positions of the inputs titled by its plain operator, if not in their order
+    title_positions: tuple[int, ...] = ()  # inputs with the titles of its plain operator, if not in order
 
     @property
     def product(self) -> bool:
@@ -240,8 +240,8 @@ class Operator:
         return self.transposes or self.reshapes
 
     @property
-    def turns(self) -> bool:
-        """Whether it permutes dimensions, or arranges channels in blocks."""
+    def permutes_dimensions(self) -> bool:
+        """Whether it permutes dimensions, or groups channels into blocks or undoes that."""
         return self.moves in (Move.TRANSPOSE, Move.TO_BLOCKS, Move.FROM_BLOCKS)
 
     @property
@@ -261,7 +261,7 @@ class Operator:
 
     @property
     def adds_term(self) -> bool:
-        """Whether it adds a constant to its input in either order, as a bias."""
+        """Whether it adds its operands in either order, so that a constant one acts as a bias."""
         return self.neutral == 0 and self.commutes
 
     @property
@@ -270,23 +270,23 @@ class Operator:
         return self.windowed or self.resizes or self.moves_channels
 
     @property
-    def picked_by(self) -> tuple[int, ...]:
+    def index_inputs(self) -> tuple[int, ...]:
         """Positions of its index inputs."""
-        return _PICKED_BY.get(self.moves, ()) if self.moves else ()
+        return _INDEX_INPUTS.get(self.moves, ()) if self.moves else ()
 
     @property
-    def folded_before(self) -> bool:
-        """Whether backends may fuse it into the preceding node, by constants or as an activation."""
+    def fuses_into_predecessor(self) -> bool:
+        """Whether backends may fuse it into the preceding node, as an activation or into its constants."""
         return self.goes_into_weights or self.activation
 
     @property
-    def leaves_scale(self) -> bool:
-        """Whether an error of the input has the same size in the result, independent of constants."""
+    def preserves_error_size(self) -> bool:
+        """Whether an error of an input has the same size in the result, whatever the constants are."""
         return self.adds or self.clamps or self.extreme or self.converts_codes
 
     @property
-    def reads_by_place(self) -> bool:
-        """Whether its result depends on the order of dimensions, which frameworks therefore do not change."""
+    def depends_on_dimension_order(self) -> bool:
+        """Whether its result depends on the order of dimensions, so that frameworks do not change the order."""
         return self.moves is Move.RESHAPE or self.recurrent or (self.ordered and self.sums is Sums.MATRIX)
 
     @property
@@ -301,8 +301,8 @@ class Operator:
         return self.moves is not None or self.keeps_values or self.selects or self.exact
 
     @property
-    def own_dimensions(self) -> bool:
-        """Whether the layout of its input implies nothing about its result."""
+    def has_own_dimensions(self) -> bool:
+        """Whether the layout of its input does not determine the layout of its result."""
         return self.moves in (Move.RESHAPE, Move.UNSQUEEZE) or self.sums is Sums.MATRIX
 
     @property
@@ -323,18 +323,18 @@ class Operator:
 
     @property
     def rescales(self) -> bool:
-        """Whether it needs scales between codes, since it does more than move or select codes."""
+        """Whether it needs the scales of its codes, since it does more than move or select them."""
         return self.unit in _RESCALES
 
     @property
     def passes_codes(self) -> bool:
-        """Whether its output has the scale of its first input, if that input is quantized."""
+        """Whether its output has the quantization of its first input, if that input is quantized."""
         selects_data = self.selects and self.data == (0,) and not self.picks_index
         return self.moves is not None or self.resizes or selects_data
 
     @property
     def takes_clamp(self) -> bool:
-        """Whether it can absorb a following clamp, which for codes only changes the ends of the range."""
+        """Whether a following clamp can be fused into it, which for codes only narrows the range of the output."""
         return self.unit in _CLAMPED
 
     @property
@@ -343,13 +343,13 @@ class Operator:
         return self.name.startswith("Nhwc")
 
 
-_PICKED_BY = {Move.SLICE: (1, 2), Move.GATHER: (1,)}
-"""Positions of index inputs."""
+_INDEX_INPUTS = {Move.SLICE: (1, 2), Move.GATHER: (1,)}
+"""Positions of index inputs, by kind of move."""
 _PRODUCTS = (Sums.FILTER, Sums.SCATTER, Sums.MATRIX)
 _RESCALES = frozenset(
     {"conv", "linear", "add", "sub", "mul", "div", "squared_difference", "lookup", "softmax"}
     | {"reduce_mean", "average_pool", "global_average_pool"}
 )
-"""Kinds of units that need scales."""
+"""Kinds of units that need the scales of their codes."""
 _CLAMPED = frozenset({"conv", "linear", "add", "sub", "mul", "div", "average_pool"})
 """Kinds of units that can absorb a clamp."""

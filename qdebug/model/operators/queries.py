@@ -1,6 +1,6 @@
-"""Operator queries: the row for a name, and the effect of a node according to its operator's row.
+"""Operator queries: find the row for a name, and derive facts about a node from its operator's row.
 
-They run for every node of graphs with a hundred thousand nodes, so each is a look-up by name.
+They run for every node of graphs with a hundred thousand nodes, so they only look up names.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = [
     "coded_inputs",
     "fused_activation",
     "has_channels_second",
+    "is_block_transpose",
     "names_where",
     "of",
     "operands",
@@ -30,17 +31,16 @@ __all__ = [
     "plain",
     "same_family",
     "titled_input",
-    "turns_channels",
     "valued_inputs",
 ]
 
 _PREFIX = re.compile(r"^(?:Nhwc)?(?:Fused)?(?:QLinear)?(?=[A-Z])")
-_SECOND = (
+_CHANNELS_SECOND_PARTS = (
     *("Conv", "Pool", "BatchNorm", "InstanceNorm", "GroupNorm", "LRN", "PRelu"),
     *("Resize", "Upsample", "DepthToSpace", "SpaceToDepth"),
 )
 """Name parts of operators that have channels second for any number of dimensions."""
-_LAST = (
+_FEATURES_LAST_PARTS = (
     *("MatMul", "Gemm", "FullyConnected", "InnerProduct", "Attention", "LSTM", "GRU", "RNN"),
     *("LayerNorm", "RMSNorm", "Embed"),
 )
@@ -50,22 +50,22 @@ _LAST = (
 def _complete_row(row: Operator) -> Operator:
     """Return a row with its plain name and family filled in."""
     plain_name = row.plain or _PREFIX.sub("", row.name)
-    family = row.family or (plain_name if plain_name == row.name else _row(plain_name).family)
+    family = row.family or (plain_name if plain_name == row.name else _make_row(plain_name).family)
     return replace(row, plain=plain_name, family=family)
 
 
-def _row(op: str) -> Operator:
+def _make_row(op: str) -> Operator:
     return _complete_row(_LISTED.get(op) or Operator(name=op))
 
 
 _LISTED = {row.name: row for row in ROWS}
-_ROWS = {op: _row(op) for op in _LISTED}
+_ROWS = {op: _make_row(op) for op in _LISTED}
 _PLAIN = {op: _ROWS[row.plain] for op, row in _ROWS.items()}
 
 
 @lru_cache(maxsize=4096)
-def _unknown(op: str) -> Operator:
-    return _row(op)
+def _make_unknown_row(op: str) -> Operator:
+    return _make_row(op)
 
 
 def of(op: str) -> Operator:
@@ -74,18 +74,18 @@ def of(op: str) -> Operator:
     Args:
         op: The operator's name in ONNX or ONNX Runtime.
     """
-    return _ROWS.get(op) or _unknown(op)
+    return _ROWS.get(op) or _make_unknown_row(op)
 
 
 def plain(node: Node) -> Operator:
     """Return the row for the operation that a node performs, such as Conv for QLinearConv and FusedConv.
 
     Args:
-        node: The node; a Transpose if it arranges channels in blocks and also permutes dimensions.
+        node: The node. One that groups channels into blocks and also transposes counts as a Transpose.
     """
-    if turns_channels(node):
+    if is_block_transpose(node):
         return _TRANSPOSE_ROW
-    return _PLAIN.get(node.op) or of(_unknown(node.op).plain)
+    return _PLAIN.get(node.op) or of(_make_unknown_row(node.op).plain)
 
 
 _TRANSPOSE_ROW = next(row for row in _ROWS.values() if row.transposes)
@@ -96,14 +96,14 @@ def same_family(first: Node, second: Node) -> bool:
     return plain(first).family == plain(second).family
 
 
-def alike_functions(op: str) -> frozenset[str]:
-    """Return the functions that an activation may be confused with: foldable element-wise functions, and gates."""
-    if not of(op).activation and of(op).gate is None and op not in _gates():
+def confusable_functions(op: str) -> frozenset[str]:
+    """Return the functions that a backend may have computed in place of an activation or gate; empty for others."""
+    if not of(op).activation and of(op).gate is None and op not in _gate_names():
         return frozenset()
     return names_where(lambda row: row.activation and row.elementwise and row.least is None and not row.bounded) - {op}
 
 
-def _gates() -> frozenset[str]:
+def _gate_names() -> frozenset[str]:
     return frozenset(row.gate.op for row in _ROWS.values() if row.gate)
 
 
@@ -116,18 +116,18 @@ def names_where(has_trait: Callable[[Operator], object]) -> frozenset[str]:
     return frozenset(row.name for row in _ROWS.values() if has_trait(row))
 
 
-def turns_channels(node: Node) -> bool:
-    """Return whether a node that arranges channels in blocks also transposes from channels last to second."""
+def is_block_transpose(node: Node) -> bool:
+    """Return whether a node groups channels into blocks and also transposes from channels last to channels second."""
     return bool(node.attrs.get("channels_last")) and of(node.op).moves is Move.TO_BLOCKS
 
 
 def operands(node: Node) -> tuple[str, ...]:
-    """Return the inputs of a node whose elements enter its result, which excludes axes, extents, pads and bounds."""
+    """Return the inputs of a node whose elements enter its result. Axes, extents, pads and bounds are excluded."""
     return node.inputs[:1] if of(node.op).data == (0,) else node.inputs
 
 
 def valued_inputs(node: Node) -> tuple[str, ...]:
-    """Return the inputs of a node that are rounded like data, including bounds and fill values but no extents."""
+    """Return the inputs of a node that are rounded like data, including bounds and fill values but not extents."""
     row = of(node.op)
     if row.data != (0,):
         return node.inputs
@@ -149,13 +149,13 @@ def coded_inputs(op: str, count: int) -> tuple[int, ...]:
 
 
 def titled_input(node: Node, title: int) -> str:
-    """Return an input of a node by its index in the titles of its plain operator; "" if the node lacks it.
+    """Return the input of a node that has a given title of its plain operator; "" if the node lacks it.
 
     Args:
         node: The node.
-        title: Index in `Operator.titles`; the input position for an operator without titles.
+        title: Index in `Operator.titles`; the position of the input for an operator without titles.
     """
-    positions = of(node.op).places
+    positions = of(node.op).title_positions
     position = positions[title] if title < len(positions) else title
     return node.inputs[position] if position < len(node.inputs) else ""
 
@@ -227,6 +227,6 @@ def channels_of(op: str) -> Literal["second", "last"] | None:
     Args:
         op: The plain name in any framework, which is matched by its parts.
     """
-    if any(part in op for part in _SECOND):
+    if any(part in op for part in _CHANNELS_SECOND_PARTS):
         return "second"
-    return "last" if any(part in op for part in _LAST) else None
+    return "last" if any(part in op for part in _FEATURES_LAST_PARTS) else None

@@ -21,8 +21,8 @@ _WEIGHT = ("input", "weight", "bias")
 _SCALE = ("input", "scale", "bias")
 
 
-def _like(row: Operator, names: str) -> Iterator[Operator]:
-    """Yield a row with the same traits for each of the names."""
+def _rows_like(row: Operator, names: str) -> Iterator[Operator]:
+    """Yield a row with the same traits for each name in a text."""
     return (replace(row, name=name) for name in names.split())
 
 
@@ -34,7 +34,7 @@ def _products() -> Iterator[Operator]:
         data=_BOTH, bias=2, added=3, titles=_WEIGHT,
     )  # fmt: skip
     yield Operator(name="FusedConv", sums=Sums.FILTER, unit="conv", bias=2, added=3)
-    yield from _like(Operator(name="", sums=Sums.FILTER, bias=2), "NhwcConv NhwcFusedConv")
+    yield from _rows_like(Operator(name="", sums=Sums.FILTER, bias=2), "NhwcConv NhwcFusedConv")
     yield Operator(
         name="ConvTranspose", words="convtranspose1d convtranspose2d convtranspose3d transposeconv deconvolution "
         "convolutionbackpropdata groupconvolutionbackpropdata",
@@ -57,22 +57,29 @@ def _products() -> Iterator[Operator]:
     yield Operator(name="MatMulInteger", words="intmm", plain="MatMul", takes_codes=True, sums_codes=True)
     yield Operator(
         name="MatMulIntegerToFloat", plain="MatMul", takes_codes=True, scales_sums=True,
-        bias=6, added=6, places=(0, 1, 6),
+        bias=6, added=6, title_positions=(0, 1, 6),
     )  # fmt: skip
     yield Operator(
         name="DynamicQuantizeMatMul", plain="MatMul", takes_codes=True, scales_sums=True, chooses_scale=True,
-        bias=4, added=4, places=(0, 1, 4),
+        bias=4, added=4, title_positions=(0, 1, 4),
     )  # fmt: skip
-    yield Operator(  # not in ONNX: TensorFlow Lite's convolutions of real data with quantized weights
+    # Not an ONNX operator: it stands for TensorFlow Lite's convolutions of float data with quantized weights.
+    yield Operator(
         name="DynamicQuantizeConv", plain="Conv", takes_codes=True, chooses_scale=True, windowed=True, ordered=True,
-        bias=4, places=(0, 1, 4),
+        bias=4, title_positions=(0, 1, 4),
     )  # fmt: skip
     packed = Operator(name="", plain="MatMul", takes_codes=True)
     yield replace(
-        packed, name="MatMulNBits", packed=PackedWeight(layout="columns", inputs=(1, 2, 3)), bias=5, places=(0, 1, 5)
+        packed,
+        name="MatMulNBits",
+        packed=PackedWeight(layout="columns", inputs=(1, 2, 3)),
+        bias=5,
+        title_positions=(0, 1, 5),
     )
-    # It has no bias: its input 2 holds scales, and there is no input 3.
-    yield replace(packed, name="MatMulBnb4", packed=PackedWeight(layout="levels", inputs=(1, 2)), places=(0, 1, 3))
+    # It has no bias: input 2 holds the scales, and the position 3 of a bias does not exist.
+    yield replace(
+        packed, name="MatMulBnb4", packed=PackedWeight(layout="levels", inputs=(1, 2)), title_positions=(0, 1, 3)
+    )
 
 
 def _quantized_rows() -> Iterator[Operator]:
@@ -88,19 +95,23 @@ def _quantized_rows() -> Iterator[Operator]:
     )  # fmt: skip
     for row in (quantize_row, dequantize_row):
         yield row
-        # The names that AMD Quark gives them.
-        yield from _like(replace(row, plain=row.name, words=""), f"Extended{row.name} Vitis{row.name}")
+        # AMD Quark uses these names for them.
+        yield from _rows_like(replace(row, plain=row.name, words=""), f"Extended{row.name} Vitis{row.name}")
     yield Operator(name="FakeQuantize", fake_quantizes=True, unit="quantize", data=_FIRST)
-    # quantizers of QONNX and AMD Quark return real numbers; their codes are not in tensors
+    # The quantizers of QONNX and AMD Quark return real numbers, and no tensor holds their codes.
     quantizer = Operator(name="", fake_quantizes=True, data=_FIRST)
-    yield from _like(quantizer, "Quant IntQuant BipolarQuant Trunc MultiThreshold")
-    yield from _like(quantizer, "BFPQuantizeDequantize BFPFixNeuron MXQuantizeDequantize MXFixNeuron")
+    yield from _rows_like(quantizer, "Quant IntQuant BipolarQuant Trunc MultiThreshold")
+    yield from _rows_like(quantizer, "BFPQuantizeDequantize BFPFixNeuron MXQuantizeDequantize MXFixNeuron")
     yield Operator(name="DynamicQuantizeLinear", takes_codes=True, chooses_scale=True, gives_scale=True)
     table = PackedWeight(layout="table", inputs=(0, 2, 3))
     yield Operator(name="GatherBlockQuantized", plain="Gather", takes_codes=True, packed=table)
     yield Operator(name="QAttention", plain="Attention", takes_codes=True)
     yield Operator(
-        name="QEmbedLayerNormalization", plain="EmbedLayerNormalization", takes_codes=True, places=(0, 5, 6), mask=7
+        name="QEmbedLayerNormalization",
+        plain="EmbedLayerNormalization",
+        takes_codes=True,
+        title_positions=(0, 5, 6),
+        mask=7,
     )
     yield Operator(name="QMoE", takes_codes=True)
     yield Operator(name="DynamicQuantizeLSTM", plain="LSTM", takes_codes=True, chooses_scale=True)
@@ -150,8 +161,10 @@ def _movements() -> Iterator[Operator]:
     channels = replace(move, moves=None, folds=False, selects=True, moves_channels=True, ordered=True)
     yield replace(channels, name="DepthToSpace", words="depthtospace pixelshuffle")
     yield replace(channels, name="SpaceToDepth", words="spacetodepth")
-    yield from _like(Operator(name="", selects=True), "Scatter ScatterElements ScatterND")
-    yield from _like(Operator(name="", selects=True, data=_FIRST), "Compress GatherElements GatherND ReverseSequence")
+    yield from _rows_like(Operator(name="", selects=True), "Scatter ScatterElements ScatterND")
+    yield from _rows_like(
+        Operator(name="", selects=True, data=_FIRST), "Compress GatherElements GatherND ReverseSequence"
+    )
     yield Operator(name="Trilu", words="tril triu", selects=True, data=_FIRST)
     yield Operator(name="Unique", selects=True, indices_beside=True)
     yield Operator(
@@ -186,8 +199,8 @@ def _index_and_truth_rows() -> Iterator[Operator]:
         yield replace(truth_row, name=name, words=f"{word} logical{word} bitwise{word}", elementwise=True)
     yield replace(truth_row, name="Not", words="logicalnot", elementwise=True)
     yield replace(truth_row, name="Range", words="arange arangestart arangestartstep")
-    yield from _like(truth_row, "IsNaN IsInf NonMaxSuppression NonZero SequenceLength Size")
-    yield from _like(
+    yield from _rows_like(truth_row, "IsNaN IsInf NonMaxSuppression NonZero SequenceLength Size")
+    yield from _rows_like(
         Operator(name="", counts=Count.OTHER, picks_index=True, reduces=True, data=_FIRST), "ArgMax ArgMin"
     )
     yield Operator(name="Shape", words="shape shapeof", counts=Count.EXTENTS)
@@ -197,9 +210,9 @@ def _index_and_truth_rows() -> Iterator[Operator]:
     yield Operator(name="CastLike", casts=True, data=_FIRST)
     yield Operator(name="OneHot", exact=True)
     yield Operator(name="Constant", constant=True, reads_nothing=True)
-    yield from _like(Operator(name="", reads_nothing=True), "RandomNormal RandomUniform")
-    yield from _like(Operator(name="", holds_nodes=True), "If Loop Scan")
-    yield from _like(Operator(name=""), "BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor EyeLike Mod")
+    yield from _rows_like(Operator(name="", reads_nothing=True), "RandomNormal RandomUniform")
+    yield from _rows_like(Operator(name="", holds_nodes=True), "If Loop Scan")
+    yield from _rows_like(Operator(name=""), "BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor EyeLike Mod")
     yield Operator(name="ConstantOfShape", words="ones zeros full oneslike zeroslike fulllike newones newzeros newfull")
 
 
@@ -222,24 +235,30 @@ def _elementwise() -> Iterator[Operator]:
     yield replace(function, name="Abs", words="abs", exact=True)
     yield replace(function, name="Neg", words="neg negative", exact=True)
     yield replace(function, name="Ceil", words="ceil ceiling", exact=True)
-    yield from _like(replace(function, exact=True), "Floor Round")
+    yield from _rows_like(replace(function, exact=True), "Floor Round")
     yield Operator(name="Sign", exact=True, data=_FIRST, elementwise=True)
     yield replace(function, name="Exp", words="exp")
-    yield replace(function, name="Log", words="log", domain=Domain(function="logarithm", low=0, ends=False))
+    yield replace(function, name="Log", words="log", domain=Domain(function="logarithm", low=0, includes_ends=False))
     yield replace(function, name="Sqrt", words="sqrt", domain=Domain(function="root", low=0))
     yield replace(
-        function, name="Rsqrt", words="rsqrt", domain=Domain(function="root", low=0, ends=False), forms=("root31",)
+        function,
+        name="Rsqrt",
+        words="rsqrt",
+        domain=Domain(function="root", low=0, includes_ends=False),
+        forms=("root31",),
     )
     yield replace(function, name="Cos", words="cos")
     yield replace(function, name="Sin", words="sin")
     yield replace(function, name="Reciprocal", divisor=0)
     plain = Operator(name="", data=_FIRST, elementwise=True)
-    yield from _like(plain, "Asinh Atan Cosh Sinh Tan")
+    yield from _rows_like(plain, "Asinh Atan Cosh Sinh Tan")
     yield replace(plain, name="Acos", domain=Domain(function="inverse cosine", low=-1, high=1))
     yield replace(plain, name="Asin", domain=Domain(function="inverse sine", low=-1, high=1))
     yield replace(plain, name="Acosh", domain=Domain(function="inverse hyperbolic cosine", low=1))
-    yield replace(plain, name="Atanh", domain=Domain(function="inverse hyperbolic tangent", low=-1, high=1, ends=False))
-    yield from _like(Operator(name="", data=_FIRST, accumulates=True), "CumSum CumProd")
+    yield replace(
+        plain, name="Atanh", domain=Domain(function="inverse hyperbolic tangent", low=-1, high=1, includes_ends=False)
+    )
+    yield from _rows_like(Operator(name="", data=_FIRST, accumulates=True), "CumSum CumProd")
 
 
 def _activations() -> Iterator[Operator]:
@@ -285,24 +304,27 @@ def _activations() -> Iterator[Operator]:
     )
     yield replace(fusable, name="Tanh", words="tanh", forms=("fixed",))
     yield replace(fusable, name="HardSigmoid", words="hardsigmoid hsigmoid", parameters=("alpha", "beta"))
-    halves = MappingProxyType({"alpha": 1 / 6, "beta": 0.5})
+    hard_gate_attrs = MappingProxyType({"alpha": 1 / 6, "beta": 0.5})  # as ONNX defines HardSwish
     yield replace(
         fusable,
         name="HardSwish",
         words="hardswish hswish",
-        gate=Gate(op="HardSigmoid", attrs=halves),
+        gate=Gate(op="HardSigmoid", attrs=hard_gate_attrs),
         forms=("hswish16",),
     )
     yield replace(fusable, name="Elu", words="elu", parameters=("alpha",))
     for name in ("Erf", "Gelu", "Softplus", "Softsign", "Mish"):
         yield replace(function, name=name, words=name.lower(), through_exp=name in ("Softplus", "Mish"))
-    yield from _like(function, "Celu Selu")
-    yield from _like(replace(function, folds=False), "Swish ThresholdedRelu")
-    # ONNX defines HardSwish so; ONNX Runtime makes a QuickGelu of these nodes (quick_gelu_fusion.cc)
-    yield Operator(name="QuickGelu", gate=Gate(op="Sigmoid", factor="alpha", usual=1.702), unit="lookup", data=_FIRST)
-    yield from _like(Operator(name=""), "BiasGelu FastGelu Shrink")
+    yield from _rows_like(function, "Celu Selu")
+    yield from _rows_like(replace(function, folds=False), "Swish ThresholdedRelu")
+    # x * Sigmoid(alpha * x), which ONNX Runtime fuses into this operator (quick_gelu_fusion.cc)
     yield Operator(
-        name="Softmax", words="softmax", hides_low=True, gives_scores=True, unit="softmax", folds=True, data=_FIRST,
+        name="QuickGelu", gate=Gate(op="Sigmoid", factor="alpha", default_factor=1.702), unit="lookup", data=_FIRST
+    )
+    yield from _rows_like(Operator(name=""), "BiasGelu FastGelu Shrink")
+    yield Operator(
+        name="Softmax", words="softmax", hides_small_values=True, gives_scores=True, unit="softmax", folds=True,
+        data=_FIRST,
         through_exp=True,
         along_axis=True,
         gives_probabilities=True,
@@ -339,15 +361,15 @@ def _reductions() -> Iterator[Operator]:
     yield replace(reduction, name="ReduceMax", words="amax reducemax")
     yield replace(reduction, name="ReduceMin", words="amin reducemin")
     yield replace(reduction, name="ReduceProd", words="prod reduceprod")
-    yield from _like(reduction, "ReduceL1 ReduceSumSquare")
-    yield from _like(replace(reduction, real_inside=True), "ReduceL2 ReduceLogSum ReduceLogSumExp")
+    yield from _rows_like(reduction, "ReduceL1 ReduceSumSquare")
+    yield from _rows_like(replace(reduction, real_inside=True), "ReduceL2 ReduceLogSum ReduceLogSumExp")
     resize = Operator(name="", family="Resize", resizes=True, real_inside=True, unit="resize", data=_FIRST)
     yield replace(
         resize, name="Resize", folds=True,
         words="resize interpolate resizebilinear resizenearestneighbor upsample upsamplebilinear2d upsamplenearest2d",
     )  # fmt: skip
     yield replace(resize, name="Upsample")
-    yield from _like(Operator(name="", real_inside=True), "DeformConv GridSample ImageDecoder RoiAlign")
+    yield from _rows_like(Operator(name="", real_inside=True), "DeformConv GridSample ImageDecoder RoiAlign")
 
 
 def _normalizations() -> Iterator[Operator]:
@@ -364,21 +386,21 @@ def _normalizations() -> Iterator[Operator]:
     yield Operator(name="LRN", ordered=True)
     layers = Operator(name="LayerNormalization", family="LayerNormalization", titles=_SCALE)
     yield replace(layers, words="layernorm nativelayernorm", along_axis=True)
-    yield replace(layers, name="SkipLayerNormalization", places=(0, 2, 3))
-    yield replace(layers, name="EmbedLayerNormalization", places=(0, 5, 6), mask=7)
+    yield replace(layers, name="SkipLayerNormalization", title_positions=(0, 2, 3))
+    yield replace(layers, name="EmbedLayerNormalization", title_positions=(0, 5, 6), mask=7)
     squares = Operator(name="RMSNormalization", family="RMSNormalization", titles=_SCALE[:2])
     yield replace(squares, words="rmsnorm", along_axis=True)
     yield replace(squares, name="SimplifiedLayerNormalization")
-    yield replace(squares, name="SkipSimplifiedLayerNormalization", places=(0, 2))
+    yield replace(squares, name="SkipSimplifiedLayerNormalization", title_positions=(0, 2))
     recurrent_row = Operator(
         name="RNN", recurrent=True, ordered=True, titles=("input", "weight", "recurrent weight", "bias")
     )
     yield recurrent_row
     yield replace(recurrent_row, name="GRU", words="gru")
     yield replace(recurrent_row, name="LSTM", words="lstm")
-    yield from _like(Operator(name=""), "LpNormalization MeanVarianceNormalization")
+    yield from _rows_like(Operator(name=""), "LpNormalization MeanVarianceNormalization")
     yield Operator(name="Attention", words="scaleddotproductattention")
-    yield from _like(Operator(name=""), "GroupQueryAttention MultiHeadAttention RotaryEmbedding")
+    yield from _rows_like(Operator(name=""), "GroupQueryAttention MultiHeadAttention RotaryEmbedding")
 
 
 ROWS: tuple[Operator, ...] = (

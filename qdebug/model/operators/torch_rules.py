@@ -13,18 +13,18 @@ from qdebug.model.graph import AttrValue
 from qdebug.model.operators.foreign_node import (
     CONTRIBUTED,
     REDUCTIONS,
-    SIMPLE,
+    UNARY_FUNCTIONS,
     ForeignNode,
     Rule,
     Translated,
     UntranslatableError,
     binary,
-    flag,
     pad_dimensions,
     prelu_by_channel,
     reduce_axes,
     reshape,
     slice_axes,
+    to_flag,
     unary,
 )
 from qdebug.model.operators.operator import Sums
@@ -37,22 +37,22 @@ def _window(foreign: ForeignNode, count: int) -> dict[str, AttrValue]:
     padding = foreign.optional(0, "padding")
     if isinstance(padding, str):
         raise UntranslatableError
-    pads = foreign.sizes(count, "padding", default=0)
-    return {"pads": (*pads, *pads), "dilations": foreign.sizes(count, "dilation", default=1)}
+    pads = foreign.per_dimension(count, "padding", default=0)
+    return {"pads": (*pads, *pads), "dilations": foreign.per_dimension(count, "dilation", default=1)}
 
 
 def _conv(foreign: ForeignNode) -> Translated:
-    """Translate a convolution, any of which may state that it is transposed."""
+    """Translate a convolution. An attribute may make it transposed, even if its name does not say so."""
     kernel = foreign.extents(foreign.node.inputs[1])[2:]
     attrs: dict[str, AttrValue] = {
         **_window(foreign, len(kernel)),
-        "strides": foreign.sizes(len(kernel), "stride", default=1),
+        "strides": foreign.per_dimension(len(kernel), "stride", default=1),
         "group": int(foreign.optional(1, "groups")),
         "kernel_shape": kernel,
     }
-    if of(foreign.plain.op).sums is Sums.FILTER and not flag(foreign.optional(0, "transposed")):
+    if of(foreign.plain.op).sums is Sums.FILTER and not to_flag(foreign.optional(0, "transposed")):
         return foreign.as_onnx("Conv", attrs)
-    attrs["output_padding"] = foreign.sizes(len(kernel), "output_padding", default=0)
+    attrs["output_padding"] = foreign.per_dimension(len(kernel), "output_padding", default=0)
     return foreign.as_onnx("ConvTranspose", attrs)
 
 
@@ -71,53 +71,53 @@ def _pool(foreign: ForeignNode) -> Translated:
     count = len(foreign.extents(foreign.node.outputs[0])) - 2
     if foreign.optional(None, "divisor_override") is not None:
         raise UntranslatableError
-    kernel = foreign.sizes(count, "kernel_size")
-    strides = foreign.sizes(count, "stride") if foreign.optional((), "stride") else kernel
+    kernel = foreign.per_dimension(count, "kernel_size")
+    strides = foreign.per_dimension(count, "stride") if foreign.optional((), "stride") else kernel
     attrs: dict[str, AttrValue] = {
         **_window(foreign, count),
         "kernel_shape": kernel,
         "strides": strides,
-        "ceil_mode": flag(foreign.optional(0, "ceil_mode")),
+        "ceil_mode": to_flag(foreign.optional(0, "ceil_mode")),
     }
     if not of(foreign.plain.op).selects:
         del attrs["dilations"]
-        attrs["count_include_pad"] = flag(foreign.optional(1, "count_include_pad"))
+        attrs["count_include_pad"] = to_flag(foreign.optional(1, "count_include_pad"))
     return foreign.as_onnx(attrs=attrs)
 
 
-def _axis(foreign: ForeignNode) -> Translated:
-    if foreign.optional(None, "dtype") is not None or flag(foreign.optional(0, "half_to_float")):
-        raise UntranslatableError  # the data is cast first
-    return foreign.as_onnx(attrs={"axis": int(foreign.stated("dim", "axis"))})
+def _axis_function(foreign: ForeignNode) -> Translated:
+    if foreign.optional(None, "dtype") is not None or to_flag(foreign.optional(0, "half_to_float")):
+        raise UntranslatableError  # PyTorch casts the data first
+    return foreign.as_onnx(attrs={"axis": int(foreign.required("dim", "axis"))})
 
 
-def _sum(foreign: ForeignNode) -> Translated:
-    """Translate a sum or difference, whose second operand may have a factor."""
+def _add_or_subtract(foreign: ForeignNode) -> Translated:
+    """Translate a sum or difference, in which `alpha` may multiply the second operand."""
     factor = float(foreign.optional(1, "alpha"))
     if len(foreign.node.inputs) != 2:
         raise UntranslatableError
     return foreign.as_onnx(attrs={} if factor == 1 else {"alpha": factor})
 
 
-_TURNING = ("aten.t.default", "aten.numpy_T.default")
-"""Operators that reverse all dimensions, or swap the two of a matrix."""
+_REVERSING_OPS = ("aten.t.default", "aten.numpy_T.default")
+"""Operators that reverse the order of all dimensions."""
 
 
 def _permute(foreign: ForeignNode) -> Translated:
     rank = len(foreign.extents(foreign.node.inputs[0]))
     order = list(range(rank))
-    if foreign.node.op in _TURNING:
+    if foreign.node.op in _REVERSING_OPS:
         order.reverse()
     elif "dims" in foreign.node.attrs:
-        order = [int(dimension) % rank for dimension in foreign.stated("dims")]
+        order = [int(dimension) % rank for dimension in foreign.required("dims")]
     else:
-        first_axis, second_axis = (int(foreign.stated(f"dim{number}", f"axis{number}")) for number in (0, 1))
+        first_axis, second_axis = (int(foreign.required(f"dim{number}", f"axis{number}")) for number in (0, 1))
         order[first_axis], order[second_axis] = order[second_axis], order[first_axis]
     return foreign.as_onnx("Transpose", {"perm": tuple(order)})
 
 
-def _reduce(foreign: ForeignNode) -> Translated:
-    """Translate a reduction, over all dimensions by default. ONNX lacks a dtype for the sum."""
+def _reduction(foreign: ForeignNode) -> Translated:
+    """Translate a reduction, over all dimensions by default. ONNX cannot sum in another dtype."""
     if len(foreign.node.inputs) != 1 or foreign.optional(None, "dtype") is not None:
         raise UntranslatableError
     axes = foreign.optional((), "dim", "axis")
@@ -128,7 +128,7 @@ def _reduce(foreign: ForeignNode) -> Translated:
 
 def _pad(foreign: ForeignNode) -> Translated:
     """Translate a padding. The widths are pairs, last dimension first; dimensions without a pair are not padded."""
-    widths = [int(width) for width in foreign.stated("pad")]
+    widths = [int(width) for width in foreign.required("pad")]
     rank = len(foreign.extents(foreign.node.inputs[0]))
     widths += [0] * (2 * rank - len(widths))
     fill_input = foreign.node.inputs[1] if len(foreign.node.inputs) > 1 else ""
@@ -143,49 +143,51 @@ def _pad(foreign: ForeignNode) -> Translated:
     )
 
 
-def _leaky(foreign: ForeignNode) -> Translated:
+def _leaky_relu(foreign: ForeignNode) -> Translated:
     return foreign.as_onnx("LeakyRelu", {"alpha": float(foreign.optional(0.01, "negative_slope"))})
 
 
-def _norm(foreign: ForeignNode) -> Translated:
-    if flag(foreign.optional(0, "training")) or len(foreign.node.inputs) != 5 or "" in foreign.node.inputs:
+def _batch_norm(foreign: ForeignNode) -> Translated:
+    if to_flag(foreign.optional(0, "training")) or len(foreign.node.inputs) != 5 or "" in foreign.node.inputs:
         raise UntranslatableError
     return foreign.as_onnx("BatchNormalization", {"epsilon": float(foreign.optional(1e-5, "eps"))})
 
 
-def _axes_at_the_end(foreign: ForeignNode) -> int:
-    """Return the first axis of a normalization, which covers as many trailing axes as it states extents."""
-    return -len(tuple(foreign.stated("normalized_shape")))
+def _first_normalized_axis(foreign: ForeignNode) -> int:
+    """Return the first axis of a normalization, which covers one trailing axis for each stated extent."""
+    return -len(tuple(foreign.required("normalized_shape")))
 
 
 def _layer_norm(foreign: ForeignNode) -> Translated:
     if len(foreign.node.inputs) < 2 or not foreign.node.inputs[1]:
         raise UntranslatableError  # ONNX always has a scale
-    return foreign.as_onnx(attrs={"axis": _axes_at_the_end(foreign), "epsilon": float(foreign.optional(1e-5, "eps"))})
+    return foreign.as_onnx(
+        attrs={"axis": _first_normalized_axis(foreign), "epsilon": float(foreign.optional(1e-5, "eps"))}
+    )
 
 
 def _rms_norm(foreign: ForeignNode) -> Translated:
     if len(foreign.node.inputs) < 2:
         raise UntranslatableError
     epsilon = foreign.optional(None, "eps")
-    # The smallest step above 1 of the type that it computes in (aten/src/ATen/native/layer_norm.cpp).
+    # The default is the machine epsilon of the type that it computes in (aten/src/ATen/native/layer_norm.cpp).
     if epsilon is None:
         epsilon = 2.0**-52 if foreign.graph.tensors[foreign.node.inputs[0]].dtype == "float64" else 2.0**-23
-    return foreign.as_onnx(attrs={"axis": _axes_at_the_end(foreign), "epsilon": float(epsilon)})
+    return foreign.as_onnx(attrs={"axis": _first_normalized_axis(foreign), "epsilon": float(epsilon)})
 
 
 def _attention(foreign: ForeignNode) -> Translated:
-    """Translate an attention, whose dimensions are in ONNX's order: samples, heads, positions, elements."""
+    """Translate an attention. The dimensions are in the same order in ONNX: samples, heads, positions, elements."""
     if float(foreign.optional(0.0, "dropout_p")) or any(
         len(foreign.extents(name)) != 4 for name in foreign.node.inputs[:3]
     ):
         raise UntranslatableError
-    attrs: dict[str, AttrValue] = {"is_causal": flag(foreign.optional(0, "is_causal"))}
+    attrs: dict[str, AttrValue] = {"is_causal": to_flag(foreign.optional(0, "is_causal"))}
     heads = [foreign.extents(name)[1] for name in foreign.node.inputs[:2]]
-    if heads[0] != heads[1] and not flag(foreign.optional(0, "enable_gqa")):
+    if heads[0] != heads[1] and not to_flag(foreign.optional(0, "enable_gqa")):
         raise UntranslatableError
     if foreign.optional(None, "scale") is not None:
-        attrs["scale"] = float(foreign.stated("scale"))
+        attrs["scale"] = float(foreign.required("scale"))
     return foreign.as_onnx("Attention", attrs)
 
 
@@ -198,7 +200,7 @@ def _silu(foreign: ForeignNode) -> Translated:
 
 
 def _clip(foreign: ForeignNode) -> Translated:
-    """Translate a clamp. clamp states its bounds, hardtanh has defaults, and relu6 implies them."""
+    """Translate a clamp. `clamp` states its bounds, `hardtanh` has default bounds, and `relu6` implies them."""
     if len(foreign.node.inputs) != 1:
         raise UntranslatableError
     if "hardtanh" in foreign.node.op:
@@ -210,46 +212,49 @@ def _clip(foreign: ForeignNode) -> Translated:
 
 
 def _gather(foreign: ForeignNode) -> Translated:
-    """Translate a gather. embedding selects rows, select one index without its dimension, gather single elements."""
+    """Translate a gather.
+
+    `embedding` selects rows, `select` selects one index and drops the dimension, and `gather` selects single elements.
+    """
     word = foreign.node.op.split(".")[-2] if foreign.node.op.count(".") > 1 else foreign.node.op
     if "embedding" in word:
         return foreign.as_onnx("Gather", {"axis": 0}, inputs=foreign.node.inputs[:2])
     if word == "index":
-        return _index_dimension(foreign)
+        return _index_one_dimension(foreign)
     if len(foreign.node.inputs) != 2:
         raise UntranslatableError
     operator = "GatherElements" if word.endswith("gather") else "Gather"
-    return foreign.as_onnx(operator, {"axis": int(foreign.stated("dim", "axis"))})
+    return foreign.as_onnx(operator, {"axis": int(foreign.required("dim", "axis"))})
 
 
-def _index_dimension(foreign: ForeignNode) -> Translated:
-    """Translate indexing along one dimension, given by the position of the indices. ONNX lacks more than one."""
+def _index_one_dimension(foreign: ForeignNode) -> Translated:
+    """Translate indexing along one dimension, which is the position of the index tensor. Several are not supported."""
     data, *indices = foreign.node.inputs
     indexed_axes = [axis for axis, name in enumerate(indices) if name]
     if len(indexed_axes) != 1:
         raise UntranslatableError
     index = indices[indexed_axes[0]]
     if not is_integer(foreign.graph.tensors[index].dtype or ""):
-        raise UntranslatableError  # a boolean mask selects a number of elements known only at run time
+        raise UntranslatableError  # a boolean mask selects a number of elements that is known only at run time
     return foreign.as_onnx("Gather", {"axis": indexed_axes[0]}, inputs=(data, index))
 
 
 def _top_k(foreign: ForeignNode) -> Translated:
-    attrs: dict[str, AttrValue] = {name: flag(foreign.optional(1, name)) for name in ("largest", "sorted")}
+    attrs: dict[str, AttrValue] = {name: to_flag(foreign.optional(1, name)) for name in ("largest", "sorted")}
     attrs |= {"axis": int(foreign.optional(-1, "dim")), "stable": 0}  # the indices of tied elements are undefined
-    count = np.array([int(foreign.stated("k"))])
-    return foreign.as_onnx(attrs=attrs, inputs=(foreign.node.inputs[0], foreign.new("k")), constants={"k": count})
+    count = np.array([int(foreign.required("k"))])
+    return foreign.as_onnx(attrs=attrs, inputs=(foreign.node.inputs[0], foreign.new_name("k")), constants={"k": count})
 
 
-def _triangle(foreign: ForeignNode) -> Translated:
+def _trilu(foreign: ForeignNode) -> Translated:
     upper, diagonal = int("triu" in foreign.node.op), np.array(int(foreign.optional(0, "diagonal")))
     return foreign.as_onnx(
-        attrs={"upper": upper}, inputs=(foreign.node.inputs[0], foreign.new("k")), constants={"k": diagonal}
+        attrs={"upper": upper}, inputs=(foreign.node.inputs[0], foreign.new_name("k")), constants={"k": diagonal}
     )
 
 
 def _einsum(foreign: ForeignNode) -> Translated:
-    return foreign.as_onnx(attrs={"equation": str(foreign.stated("equation"))})
+    return foreign.as_onnx(attrs={"equation": str(foreign.required("equation"))})
 
 
 def _logical(foreign: ForeignNode) -> Translated:
@@ -264,7 +269,7 @@ def _logical(foreign: ForeignNode) -> Translated:
     return foreign.as_onnx(f"Bitwise{foreign.plain.op}")
 
 
-def _dtype(foreign: ForeignNode) -> np.dtype:
+def _result_dtype(foreign: ForeignNode) -> np.dtype:
     """Return the element type of the result."""
     dtype = foreign.graph.tensors[foreign.node.outputs[0]].dtype
     if dtype is None:
@@ -275,21 +280,23 @@ def _dtype(foreign: ForeignNode) -> np.dtype:
 def _fill(foreign: ForeignNode) -> Translated:
     """Translate a filled tensor.
 
-    Extents and element type come from the output, the number from the name or an argument.
+    The output determines extents and element type. The name or an attribute determines the number.
     """
-    number = foreign.stated("fill_value") if "full" in foreign.node.op else int("ones" in foreign.node.op)
+    number = foreign.required("fill_value") if "full" in foreign.node.op else int("ones" in foreign.node.op)
     extents = np.array(foreign.extents(foreign.node.outputs[0]), np.int64)
-    value = np.full(1, number).astype(_dtype(foreign))
-    return foreign.as_onnx(attrs={"value": value}, inputs=(foreign.new("extents"),), constants={"extents": extents})
+    value = np.full(1, number).astype(_result_dtype(foreign))
+    return foreign.as_onnx(
+        attrs={"value": value}, inputs=(foreign.new_name("extents"),), constants={"extents": extents}
+    )
 
 
 def _range(foreign: ForeignNode) -> Translated:
-    dtype = _dtype(foreign)
+    dtype = _result_dtype(foreign)
     numbers = {name: foreign.optional(default, name) for name, default in (("start", 0), ("end", None), ("step", 1))}
     if numbers["end"] is None:
         raise UntranslatableError
     constants = {name: np.array(number, dtype) for name, number in numbers.items()}
-    return foreign.as_onnx(inputs=tuple(map(foreign.new, constants)), constants=constants)
+    return foreign.as_onnx(inputs=tuple(map(foreign.new_name, constants)), constants=constants)
 
 
 def _slice(foreign: ForeignNode) -> Translated:
@@ -313,7 +320,7 @@ def _unbind(foreign: ForeignNode) -> Translated:
 
 
 def _where(foreign: ForeignNode) -> Translated:
-    """Translate a selection. masked_fill takes the data first, then the mask, then the replacement."""
+    """Translate a selection. The inputs of `masked_fill` are data, mask and fill value."""
     first_input, second_input, third_input = foreign.node.inputs
     is_masked_fill = "masked" in foreign.node.op
     return foreign.as_onnx(
@@ -338,20 +345,20 @@ def _adaptive_pool(foreign: ForeignNode) -> Translated:
 def _resize(foreign: ForeignNode) -> Translated:
     """Translate a resize.
 
-    The output extents determine the scale, unless factors are stated, which place the outputs.
+    The output extents determine the scale, unless factors are stated, which then determine the sampled positions.
     """
     extents = foreign.extents(foreign.node.outputs[0])[2:]
     axes = tuple(range(2, 2 + len(extents)))
     attrs: dict[str, AttrValue] = {"mode": "linear", "axes": axes, "coordinate_transformation_mode": "half_pixel"}
     if "nearest" in foreign.node.op:
         attrs |= {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
-    elif flag(foreign.stated("align_corners")):
+    elif to_flag(foreign.required("align_corners")):
         attrs["coordinate_transformation_mode"] = "align_corners"
     stated_factors = [foreign.optional(None, name) for name in ("scales_h", "scales_w")]
     factors = foreign.optional(None, "scale_factors") or (None if None in stated_factors else stated_factors)
     if factors is None or attrs["coordinate_transformation_mode"] == "align_corners":
-        return _make_resize(foreign, attrs, ("", foreign.new("sizes")), {"sizes": np.array(extents)})
-    return _make_resize(foreign, attrs, (foreign.new("factors"),), {"factors": np.array(factors, np.float32)})
+        return _make_resize(foreign, attrs, ("", foreign.new_name("sizes")), {"sizes": np.array(extents)})
+    return _make_resize(foreign, attrs, (foreign.new_name("factors"),), {"factors": np.array(factors, np.float32)})
 
 
 def _make_resize(
@@ -363,7 +370,7 @@ def _make_resize(
     return foreign.as_onnx(attrs=attrs, inputs=(foreign.node.inputs[0], "", *size_inputs), constants=constants)
 
 
-def _hard_gate(foreign: ForeignNode) -> Translated:
+def _hard_sigmoid(foreign: ForeignNode) -> Translated:
     return foreign.as_onnx(attrs={"alpha": 1 / 6, "beta": 0.5})
 
 
@@ -379,17 +386,17 @@ def _softplus(foreign: ForeignNode) -> Translated:
     return unary(foreign)
 
 
-def _shuffle(foreign: ForeignNode) -> Translated:
-    return foreign.as_onnx(attrs={"blocksize": int(foreign.stated("upscale_factor")), "mode": "CRD"})
+def _pixel_shuffle(foreign: ForeignNode) -> Translated:
+    return foreign.as_onnx(attrs={"blocksize": int(foreign.required("upscale_factor")), "mode": "CRD"})
 
 
 def _expand(foreign: ForeignNode) -> Translated:
     extents = np.array(foreign.extents(foreign.node.outputs[0]))
-    return foreign.as_onnx(inputs=(foreign.node.inputs[0], foreign.new("extents")), constants={"extents": extents})
+    return foreign.as_onnx(inputs=(foreign.node.inputs[0], foreign.new_name("extents")), constants={"extents": extents})
 
 
 def _identity(foreign: ForeignNode) -> Translated:
-    if flag(foreign.optional(0, "train", "training")):
+    if to_flag(foreign.optional(0, "train", "training")):
         raise UntranslatableError
     return foreign.as_onnx("Identity", inputs=foreign.node.inputs[:1])
 
@@ -414,7 +421,7 @@ _TYPES = MappingProxyType(
 )
 """ONNX's numbers of element types (TensorProto.DataType)."""
 _SATURATING = "float8_e4m3fn"
-"""The 8-bit float format in which PyTorch 2.14 converts numbers that are too large to the largest number.
+"""The 8-bit float format for which PyTorch 2.14 clamps numbers that are too large to the largest finite number.
 
 In other formats, and in this one before 2.14, such numbers become infinity or NaN.
 """
@@ -438,14 +445,14 @@ TORCH: Mapping[str, Rule] = MappingProxyType(
         "Gemm": _linear,
         "MaxPool": _pool,
         "AveragePool": _pool,
-        "Softmax": _axis,
-        "LogSoftmax": _axis,
-        "Concat": _axis,
+        "Softmax": _axis_function,
+        "LogSoftmax": _axis_function,
+        "Concat": _axis_function,
         "Transpose": _permute,
         "Pad": _pad,
-        **dict.fromkeys(REDUCTIONS, _reduce),
-        "LeakyRelu": _leaky,
-        "BatchNormalization": _norm,
+        **dict.fromkeys(REDUCTIONS, _reduction),
+        "LeakyRelu": _leaky_relu,
+        "BatchNormalization": _batch_norm,
         "LayerNormalization": _layer_norm,
         "RMSNormalization": _rms_norm,
         "Attention": _attention,
@@ -460,23 +467,23 @@ TORCH: Mapping[str, Rule] = MappingProxyType(
         "Identity": _identity,
         "Cast": _cast,
         **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), reshape),
-        **dict.fromkeys(("Add", "Sub"), _sum),
+        **dict.fromkeys(("Add", "Sub"), _add_or_subtract),
         **dict.fromkeys(("Mul", "Div", "MatMul", "MatMulInteger", "Pow", "Max", "Min"), binary),
-        **dict.fromkeys((*SIMPLE, "Not"), unary),
+        **dict.fromkeys((*UNARY_FUNCTIONS, "Not"), unary),
         **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), binary),
         **dict.fromkeys(("And", "Or", "Xor"), _logical),
         "TopK": _top_k,
-        "Trilu": _triangle,
+        "Trilu": _trilu,
         "Einsum": _einsum,
         "ConstantOfShape": _fill,
         "Range": _range,
         "Clip": _clip,
         "Softplus": _softplus,
-        "HardSigmoid": _hard_gate,
+        "HardSigmoid": _hard_sigmoid,
         "Elu": _elu,
         "PRelu": prelu_by_channel,
         "Resize": _resize,
-        "DepthToSpace": _shuffle,
+        "DepthToSpace": _pixel_shuffle,
         "Expand": _expand,
     }
 )

@@ -34,7 +34,7 @@ def encode_attrs(attrs: Mapping[str, AttrValue], node: str) -> bytes:
     json_object = {}
     for name, value in attrs.items():
         try:
-            json_object[name] = _encode(value)
+            json_object[name] = _encode_value(value)
         except (TypeError, ValueError) as exc:
             raise RecordingError(f"Attribute {name!r} of node {node!r} cannot be recorded: {exc}.") from None
     return json.dumps(json_object, allow_nan=False, separators=(",", ":")).encode("ascii")
@@ -44,7 +44,7 @@ def decode_attrs(text: bytes) -> dict[str, AttrValue]:
     """Decode the attributes written by `encode_attrs`.
 
     Raises:
-        ValueError: The text is not such a JSON object.
+        ValueError: `encode_attrs` cannot have written the text.
     """
     if not text:
         return {}
@@ -55,7 +55,7 @@ def decode_attrs(text: bytes) -> dict[str, AttrValue]:
         raise ValueError(f"attributes cannot be decoded: {exc!r}") from None
 
 
-def _encode(value: Any) -> tuple[str, Any]:
+def _encode_value(value: Any) -> tuple[str, Any]:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, np.ndarray):
@@ -73,7 +73,7 @@ def _encode(value: Any) -> tuple[str, Any]:
 def _encode_list(values: list[Any] | tuple[Any, ...]) -> tuple[str, Any]:
     if all(type(value) is int for value in values):
         return "is", list(values)
-    kinds = {_encode(value)[0] for value in values}
+    kinds = {_encode_value(value)[0] for value in values}
     if kinds <= {"b", "i"}:
         return "is", [int(value) for value in values]
     if kinds <= {"b", "i", "f"}:
@@ -138,7 +138,7 @@ def _json_option(value: Any) -> Any:
 
 
 _OLD_FUSED_PREFIX = "it is never made: "
-"""How the skip reason of a tensor inside a fused node begins, in files without causes."""
+"""Prefix of the skip reason of a tensor inside a fused node, in old files without `skip_causes`."""
 
 
 def _get_fact(json_object: Mapping[str, Any], name: str, kind: type[T], default: T | None = None) -> T:
@@ -159,7 +159,7 @@ def _get_texts(json_object: Mapping[str, Any], name: str, default: dict[str, Any
 
 
 def _decode_skips(json_object: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, SkipCause]]:
-    """Return the reasons and causes of skipped tensors. In files without causes, the reasons imply them."""
+    """Return the reasons and causes of skipped tensors. In old files without causes, they are derived from reasons."""
     reasons = _get_texts(json_object, "skipped")
     if "skip_causes" in json_object:
         causes = _get_texts(json_object, "skip_causes")
@@ -169,7 +169,7 @@ def _decode_skips(json_object: Mapping[str, Any]) -> tuple[dict[str, str], dict[
 
 
 def decode_info(run: Mapping[str, Any], *, is_complete: bool) -> RunInfo:
-    """Return the run facts. Unknown keys are ignored.
+    """Return the facts of the run. Unknown keys are ignored.
 
     Raises:
         ValueError: A fact has a wrong type.
@@ -196,13 +196,13 @@ def decode_info(run: Mapping[str, Any], *, is_complete: bool) -> RunInfo:
 
 
 def join_infos(infos: Sequence[tuple[str, RunInfo]]) -> RunInfo:
-    """Return the facts of several recordings of one run: the first one's; complete and faithful only if all are.
+    """Return the facts of a joined recording: those of the first, but complete and faithful only if all are.
 
     Args:
-        infos: The facts of each, with the prefix of its tensors.
+        infos: The prefix of tensor names and the facts of each recording.
     """
-    order = (Fidelity.DIFFERS, Fidelity.NONDETERMINISTIC, Fidelity.UNKNOWN, Fidelity.BIT_EQUAL)
-    worst = min((info for _, info in infos), key=lambda info: order.index(info.fidelity))
+    worst_first = (Fidelity.DIFFERS, Fidelity.NONDETERMINISTIC, Fidelity.UNKNOWN, Fidelity.BIT_EQUAL)
+    worst = min((info for _, info in infos), key=lambda info: worst_first.index(info.fidelity))
     facts_by_tensor: dict[str, Any] = {
         fact: {prefix + name: value for prefix, info in infos for name, value in getattr(info, fact).items()}
         for fact in ("disturbed", "skipped", "skip_causes")

@@ -1,4 +1,4 @@
-"""Encoded HDF5 types: a table of our own, so that no private encoding of the library is needed.
+"""Encode HDF5 types, so that no private encoding of the library is needed.
 
 Source: HDF5 File Format Specification Version 3.0 (The HDF Group), "The Datatype Message". The numbers equal the
 library's predefined types H5T_STD_I8LE ... H5T_IEEE_F64LE. Integers, floats and text have version 1 of the message,
@@ -31,19 +31,19 @@ _FLOATS: dict[str, tuple[int, int, int, int]] = {
     "float32": (4, 8, 23, 127),
     "float64": (8, 11, 52, 1023),
 }
-"""Bytes, exponent bits, mantissa bits and exponent bias of each float that has its own type."""
+"""Bytes, exponent bits, mantissa bits and exponent bias of each float that HDF5 can describe."""
 _NUMPY_BOOL = {"FALSE": 0, "TRUE": 1}
 """Members of h5py's enum of booleans."""
 
 
 def encode_text(size: int) -> bytes:
-    """Return the type of a UTF-8 text with a given number of bytes, at least one."""
+    """Return the encoded type of a UTF-8 text with a given number of bytes, at least one."""
     return _HEADER.pack(_STRING, bytes((_PADDED_UTF8, 0, 0)), size)
 
 
 @cache
 def encode_logical(logical: str) -> bytes:
-    """Return the file type of the elements of a logical dtype.
+    """Return the encoded type that elements of a logical dtype have in the file.
 
     Raises:
         ValueError: The name is not in `LOGICAL_DTYPES`.
@@ -52,7 +52,7 @@ def encode_logical(logical: str) -> bytes:
 
 
 def encode_dtype(dtype: np.dtype[Any]) -> bytes:
-    """Return the type of a numpy dtype: integers, floats, bool, enums, complex numbers, compounds.
+    """Return the encoded type of a numpy dtype: integers, floats, bool, enums, complex numbers, arrays, compounds.
 
     Not cached, because numpy considers an enum equal to its integer type.
 

@@ -44,14 +44,14 @@ __all__ = [
 ]
 
 _BLOCK_BYTES = 1 << 20
-"""Bytes of a large array read at a time."""
+"""Maximum bytes per block of an array."""
 
 _SMALL_INTEGERS = ("int4", "uint4", "int2", "uint2")
 _SMALL_FLOAT_BITS = {"float6_e2m3fn": 0x3F, "float6_e3m2fn": 0x3F, "float4_e2m1fn": 0x0F}
 
 
 class StoredArray(NamedTuple):
-    """The place of a stored array, for comparisons and for reading it back.
+    """The location and hash of a stored array.
 
     Args:
         payload: Number of its dataset.
@@ -73,8 +73,8 @@ class PartialArray(NamedTuple):
 
     Args:
         kept: Its partial record.
-        values: The place of the stored elements; None if no elements were stored.
-        positions: The place of their positions.
+        values: The location of the stored elements; None if no elements were stored.
+        positions: The location of their positions.
     """
 
     kept: Kept
@@ -122,11 +122,11 @@ def to_bytes(array: np.ndarray, logical: str) -> memoryview:
     elif logical == "bfloat16":
         stored = np.ascontiguousarray(array).view(np.uint16).astype(physical, copy=False)
     else:
-        stored = _in_file_order(np.ascontiguousarray(array), physical)
+        stored = _to_file_byte_order(np.ascontiguousarray(array), physical)
     return stored.reshape(-1).view(np.uint8).data
 
 
-def _in_file_order(array: np.ndarray, physical: np.dtype[Any]) -> np.ndarray:
+def _to_file_byte_order(array: np.ndarray, physical: np.dtype[Any]) -> np.ndarray:
     """Convert an array to the file's byte order without passing through a float, so that NaN payloads are preserved."""
     if array.dtype.byteorder == physical.byteorder or array.dtype == physical:
         return array
@@ -158,7 +158,7 @@ def from_physical(raw: np.ndarray, logical: str) -> np.ndarray:
 
 
 def _convert_blocks(raw: np.ndarray, dtype: np.dtype[Any], convert: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Convert elements to a different dtype, a range at a time."""
+    """Convert elements to a different dtype, block by block."""
     result = Making(raw.shape, dtype)
     start = 0
     for block in blocks_of(raw):
@@ -168,7 +168,7 @@ def _convert_blocks(raw: np.ndarray, dtype: np.dtype[Any], convert: Callable[[np
 
 
 def blocks_of(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield consecutive elements as 1-D arrays. Elements that are in a file are in memory only briefly.
+    """Yield an array's elements in consecutive 1-D blocks. Elements backed by a file are in memory only briefly.
 
     Args:
         array: Elements in C order, of any shape.
@@ -182,7 +182,7 @@ def blocks_of(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 class RangeReader(Protocol):
-    """A file that is no local one, and is read by ranges."""
+    """A remote file, which is read by ranges of bytes."""
 
     def read_into(self, offset: int, out: memoryview) -> None:
         """Fill a buffer with the bytes at an offset.
@@ -245,7 +245,7 @@ def zstd_module() -> ModuleType:
 
 
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return a chunk shape of about a megabyte, consecutive elements if possible."""
+    """Return the shape of chunks of about a megabyte that consist of consecutive elements if possible."""
     elements_left = max(1, _CHUNK_BYTES // itemsize)
     chunk = []
     for extent in reversed(shape):
@@ -261,7 +261,7 @@ def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[tuple[
 
 
 def compress(array: np.ndarray, *, codec: int, use_shuffle: bool, level: int) -> bytes:
-    """Return a whole chunk in the form that HDF5 stores.
+    """Return a chunk as HDF5 stores it.
 
     Args:
         array: The chunk, contiguous.
@@ -298,7 +298,7 @@ def decompress(stored: bytes, filters: tuple[int, ...], *, nbytes: int, itemsize
         elif number == ZSTD:
             data = _decompress_zstd(data, nbytes)
         elif number == h5z.FILTER_FLETCHER32:
-            data = data[:-_CHECKSUM_BYTES]  # the recording has a hash of its own
+            data = data[:-_CHECKSUM_BYTES]  # the checksum is not needed: the recording has a hash of the values
         elif number == h5z.FILTER_SHUFFLE and len(data) == nbytes:
             data = np.frombuffer(data, np.uint8).reshape(itemsize, -1).T.tobytes()
         else:
@@ -309,9 +309,9 @@ def decompress(stored: bytes, filters: tuple[int, ...], *, nbytes: int, itemsize
 
 
 def _inflate(data: bytes, nbytes: int) -> bytes:
-    machine = zlib.decompressobj()
+    decompressor = zlib.decompressobj()
     try:
-        return machine.decompress(data, nbytes + _CHECKSUM_BYTES)
+        return decompressor.decompress(data, nbytes + _CHECKSUM_BYTES)
     except zlib.error as exc:
         raise ValueError(f"a chunk is damaged: {exc}") from None
 

@@ -21,23 +21,23 @@ Root attributes
     file_end         int64, the end of the finished file. If the superblock states a different end, a program has
                      rewritten the file, /graph/payloads is invalid, and payloads are found through datasets
 
-/tensors/NAME        the values of a tensor, in one of these forms, without the samples of which nothing was kept
+/tensors/NAME        the values of a tensor from the samples that were kept in full, in one of these forms
     one dataset      (samples, ...) and the tensor's shape, or (samples, steps, ...) if there are several steps; a
-                     scalar tensor is (samples,). The extents are the recording's. With several samples or steps, each
-                     is one chunk, or several runs of the leading axes above 2 GiB. With only one, the dataset is
-                     contiguous. Missing values have no chunk: readers return NaN, or 0 if the type is not a float.
-                     `missing` and `recorded` list them. Compressed files use the filters shuffle, deflate,
-                     fletcher32 and Zstandard (32015); a chunk may lack some of them.
+                     scalar tensor is (samples,). The leading extents are those of the recording. With several samples
+                     or steps, each is one chunk, or several runs of the leading axes above 2 GiB. With only one, the
+                     dataset is contiguous. Missing values have no chunk: readers return NaN, or 0 if the type is not a
+                     float. `missing` counts them, and `recorded` lists the others. Compressed files use the filters
+                     shuffle, deflate, fletcher32 and Zstandard (32015); a chunk may lack some of them.
     a group          for a tensor whose dtype or shape differs between samples, which has more than 32 dimensions
                      including the leading ones, or whose extents exceed HDF5's limits: one dataset "SAMPLE", or
                      "SAMPLE,STEP" if there are several steps, for each. The group has the attributes.
-    no elements      a dataset whose first extent is 0, if not all values of any sample were kept, or (samples, ...) and
-                     the tensor's shape, if that has no elements: contiguous, without storage
+    no elements      a dataset whose first extent is 0, if no sample was kept in full, or (samples, ...) and the
+                     tensor's shape, if that has no elements: contiguous, without storage
 /constants/NAME      the values of a constant, in its own shape, contiguous or in compressed chunks
-/elements/NAME       only in files with such tensors: the group of the elements that were kept of a tensor:
-                     "SAMPLE.values" (or "SAMPLE,STEP.values") and "SAMPLE.positions", their positions in the tensor in
-                     C order, ascending, int64
-/quant/...           only in files with such arrays: arrays too large for an attribute (16 KiB), which names them
+/elements/NAME       only in files with such tensors: the group of a tensor of which some elements were kept:
+                     "SAMPLE.values" (or "SAMPLE,STEP.values") are the elements, and "SAMPLE.positions" their positions
+                     in the tensor in C order, ascending, int64
+/quant/...           only in files with such arrays: arrays too large for an attribute (16 KiB), which states their path
 /graph/...           the tables below
 
 NAME is the tensor's name in UTF-8, in which `%`, `/` and control characters are written as `%` and two hexadecimal
@@ -128,7 +128,7 @@ row of /strings, or -1 for none; "run of X" is an offset and a length in X.
 /exponents  only in files that have such events: one row per event with the flag HISTOGRAM
     event       row of /index
     counts      [2, 64]: finite real values by binary exponent, negative ones first. Entry k counts magnitudes from
-                2^(k - 40) up to below 2^(k - 39); the first also smaller ones but 0, the last also larger ones
+                2^(k - 40) up to below 2^(k - 39); the first also counts smaller ones except 0, the last larger ones
 /sketches   only in files that have such events: one row per event with the flag SKETCH
     event       row of /index
     projections [64], float32: random projections of the real values, as `qdebug/numerics/sketch.py` defines them
@@ -181,6 +181,7 @@ __all__ = [
     "GRAPH_TABLES",
     "HDF5_MAGIC",
     "INDEX_DIMS",
+    "LOCATION_TABLES",
     "MAX_ATTRIBUTE",
     "MAX_FILTERS",
     "MAX_NDIM",
@@ -191,7 +192,6 @@ __all__ = [
     "OPTIONAL_FACTS",
     "OPTIONAL_TABLES",
     "PARTIAL_FLAGS",
-    "PLACE_TABLES",
     "QUANT",
     "ROLES",
     "STATISTICS",
@@ -216,7 +216,7 @@ FORMAT_VERSION = 2
 TENSORS, CONSTANTS, GRAPH, QUANT, ELEMENTS = "tensors", "constants", "graph", "quant", "elements"
 """Groups of the root."""
 NUMBERED = "t"
-"""Group of the payloads in format 1, each a dataset with a number for a name."""
+"""Group of the payloads in format 1, whose datasets are named by number."""
 NOWHERE = (1 << 64) - 1
 """Offset of a payload that has no bytes, or lies in compressed chunks."""
 MAX_ATTRIBUTE = 16 << 10
@@ -233,7 +233,7 @@ MAX_NDIM = 32
 MAX_FILTERS = 4
 """Maximum number of filters of a compressed payload."""
 
-# Numbers in the file are positions here: append only.
+# Files store roles and dtypes as indices into these, so only append.
 ROLES: tuple[Role, ...] = (Role.ACTIVATION, Role.INPUT, Role.OUTPUT, Role.CONSTANT)
 DTYPE_CODES: dict[str, int] = {name: code for code, name in enumerate(LOGICAL_DTYPES)}
 
@@ -278,7 +278,7 @@ STATISTICS = {
     "max": ("high", Flag.EXTREMES),
     **{name: (name, Flag.SUMMARY) for name in ("absmax", "mean", "std", "l2")},
 }
-"""Field of `qdebug.model.kept.Statistics` by column of the index, in its order, and the flag if it is valid."""
+"""For each column of statistics in the index: the field of `qdebug.model.kept.Statistics`, and the flag of validity."""
 TIMES = ("t_start", "duration")
 """Columns of the index with start and duration, NaN if not measured."""
 PARTIAL_FLAGS = int(Flag.SAMPLED | Flag.STATS_ONLY)
@@ -353,10 +353,10 @@ TABLES: dict[str, np.dtype[Any]] = {
     "attributes": np.dtype("u1"),
     "run": np.dtype("u1"),
 }
-"""Row type of every table, by its name in the root group."""
+"""Row type of each table that every recording has, by name."""
 
 GRAPH_TABLES = tuple(name for name in TABLES if name not in ("index", "run"))
-"""Tables that are the same in all files of one network, whatever was recorded."""
+"""Tables that are the same in all files of one network, independent of the recorded values."""
 
 OPTIONAL_TABLES: dict[str, np.dtype[Any]] = {
     "samples": np.dtype(
@@ -371,7 +371,7 @@ OPTIONAL_TABLES: dict[str, np.dtype[Any]] = {
 }
 """Row types of the optional tables."""
 
-PLACE_TABLES: dict[str, np.dtype[Any]] = {
+LOCATION_TABLES: dict[str, np.dtype[Any]] = {
     "payloads": np.dtype("<u8"),
     "packed": np.dtype(
         [
@@ -387,7 +387,11 @@ PLACE_TABLES: dict[str, np.dtype[Any]] = {
 
 
 def hash_of_tables(tables: Iterable[tuple[str, np.ndarray]]) -> str:
-    """Return the hash of a file's tables in hexadecimal: of names, and bytes as uint8, in the specified order."""
+    """Return the hash of a file's tables in hexadecimal.
+
+    Args:
+        tables: Name of each table, and its bytes as uint8, in the specified order.
+    """
     digest = xxhash.xxh3_128()
     for name, raw in tables:
         digest.update(name.encode("ascii") + b"\0")
@@ -397,7 +401,7 @@ def hash_of_tables(tables: Iterable[tuple[str, np.ndarray]]) -> str:
 
 def row_type(table: str) -> np.dtype[Any]:
     """Return the type of the rows of a table, by its name."""
-    return (TABLES | OPTIONAL_TABLES | PLACE_TABLES)[table]
+    return (TABLES | OPTIONAL_TABLES | LOCATION_TABLES)[table]
 
 
 def columns_of_index(index: np.ndarray) -> tuple[str, ...]:
@@ -414,7 +418,7 @@ def payload_key(number: int) -> bytes:
 
 
 def place_key(sample: int, step: int, *, steps: int) -> bytes:
-    """Return the name of a sample's dataset, or of a step's dataset if there are several steps."""
+    """Return the name of the dataset of a sample, or of one of its steps if there are several."""
     return b"%d,%d" % (sample, step) if steps > 1 else b"%d" % sample
 
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from qdebug.errors import RecordingError
-from qdebug.recording.remote_url import written
+from qdebug.recording.remote_url import format_path
 
 __all__ = ["BAD_FILE_ERRORS", "damaged_file_error"]
 
 BAD_FILE_ERRORS = (OSError, RuntimeError, ValueError, EOFError, OverflowError, MemoryError, zlib.error, struct.error)
 """Exceptions raised by corrupt files.
 
-KeyError, TypeError and AttributeError are bugs in this package and not caught.
+KeyError, TypeError and AttributeError indicate bugs in this package, so they are not caught.
 """
 
 _TRUNCATED_PATTERN = re.compile(r"truncated file: eof = (\d+).*stored_eof = (\d+)")
-"""HDF5's message for a file that is shorter than its header states."""
+"""Matches HDF5's message for a file that is shorter than its header states."""
 
 
 def damaged_file_error(path: Path, fault: Exception | str, *, prefix: str = "") -> RecordingError:
@@ -36,23 +36,23 @@ def damaged_file_error(path: Path, fault: Exception | str, *, prefix: str = "") 
         next((entry for entry in _SHORTAGES if entry.causes(fault)), None) if isinstance(fault, Exception) else None
     )
     if shortage is not None:
-        return RecordingError(f"{written(path)!r} cannot be read: {shortage.description}.", hint=shortage.hint)
+        return RecordingError(f"{format_path(path)!r} cannot be read: {shortage.description}.", hint=shortage.hint)
     truncation = _TRUNCATED_PATTERN.search(str(fault))
     if truncation is not None:
         return RecordingError(
-            f"{written(path)!r} is truncated: only {int(truncation[1]):,} of its {int(truncation[2]):,} bytes "
+            f"{format_path(path)!r} is truncated: only {int(truncation[1]):,} of its {int(truncation[2]):,} bytes "
             "are present.",
             hint="Copy the file again, or record the run again.",
         )
     lines = str(fault).splitlines()
     return RecordingError(
-        f"{written(path)!r} is damaged: {prefix}{lines[0].rstrip('.') if lines else type(fault).__name__}.",
+        f"{format_path(path)!r} is damaged: {prefix}{lines[0].rstrip('.') if lines else type(fault).__name__}.",
         hint="Record the run again, or restore the file.",
     )
 
 
 class _Shortage(NamedTuple):
-    """A resource that a process may run out of while it reads an intact file."""
+    """A shortage of a resource that may prevent a process from reading an intact file."""
 
     description: str
     hint: str

@@ -22,9 +22,9 @@ from qdebug.recording.format.specification import (
     FORMAT_VERSION,
     GRAPH,
     HDF5_MAGIC,
+    LOCATION_TABLES,
     NUMBERED,
     OPTIONAL_TABLES,
-    PLACE_TABLES,
     STATISTICS,
     TABLES,
     TIMES,
@@ -42,7 +42,7 @@ from qdebug.recording.reading.hdf5_checks import (
     read_text_attribute,
 )
 from qdebug.recording.reading.payloads import NumberedPayloads, Payloads, PlacedPayloads
-from qdebug.recording.remote_url import url_of, written
+from qdebug.recording.remote_url import format_path, url_of
 from qdebug.recording.target import (
     HOW_TO_RECORD,
     has_unfinished_run,
@@ -62,12 +62,14 @@ __all__ = ["MAX_ROWS", "Container"]
 
 MAX_ROWS = 10_000_000
 """Maximum number of rows of a table."""
-_POOL_ITEMS = 64 * MAX_ROWS
+_MAX_POOL_ITEMS = 64 * MAX_ROWS
+"""Maximum number of items of a table without fields."""
 MAX_TABLE_RATIO = 32
-"""Maximum ratio of a table's bytes to the file's disk space. File systems may compress a file."""
-_MIN_ROOM = 1 << 20
+"""Maximum ratio of a table's bytes to the file's disk space, since a file system may compress the file."""
+_MIN_DISK_BYTES = 1 << 20
+"""Minimum disk space that is assumed for any file."""
 _SUPERBLOCK, _SUPERBLOCK_VERSION = struct.Struct("<8xB19xQ"), 3
-"""Part of HDF5's first bytes: version of the superblock, and the end of the file."""
+"""Fields of an HDF5 superblock: its version, and the end of the file."""
 _BLOCK = 512
 """Bytes per block in `st_blocks` (POSIX)."""
 
@@ -92,24 +94,24 @@ class Container:
         self._opened_group: Any = None
         self.version = FORMAT_VERSION
         try:
-            self.size, disk_bytes = _sizes(self.fd)
-            self._opened_as = _identity(self.fd)
-            self.room = max(disk_bytes, _MIN_ROOM)
+            self.size, disk_bytes = _measure_file(self.fd)
+            self._opened_as = _file_identity(self.fd)
+            self.disk_bytes = max(disk_bytes, _MIN_DISK_BYTES)
             self.complete = self._check_format()
             self.graph_hash = read_text_attribute(self.library, b"graph_hash")
             known_tables = (graphs or {}).get(self.graph_hash or "", {})
             self.tables = self.read_tables(known_tables)
             self.optional = self._read_optional_tables(OPTIONAL_TABLES)
-            self.places = self._read_place_tables()
+            self.location_tables = self._read_location_tables()
             self.payloads = self._open_payloads()
             self.rewritten = self.version > 1 and self._is_rewritten()
-            """Whether another program has written it anew: then payloads are found through their datasets."""
+            """Whether another program has rewritten the file, so that payloads must be found through their datasets."""
         except BAD_FILE_ERRORS as exc:
             self.close()
-            _check_finished(path)
+            _refuse_unfinished_run(path)
             if path.name.endswith(".part") and not journal_of(path.with_suffix("")).exists():
                 raise RecordingError(
-                    f"{written(path)!r} belongs to an unfinished run, and its journal is missing.",
+                    f"{format_path(path)!r} belongs to an unfinished run, and its journal is missing.",
                     hint="Put the journal back into the same folder, or record the run again.",
                 ) from None
             raise damaged_file_error(path, exc) from None
@@ -137,40 +139,40 @@ class Container:
         return self._opened_group
 
     def _read_optional_tables(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """Read those of the named tables that the file has."""
+        """Read the named tables. Tables that the file lacks are skipped."""
         return {name: self._read_table(name) for name in names if self._tables_group.links.exists(name.encode())}
 
-    def _read_place_tables(self) -> dict[str, np.ndarray]:
-        """Read the tables of payload offsets; format 1 has none."""
+    def _read_location_tables(self) -> dict[str, np.ndarray]:
+        """Read the tables of payload locations, which format 1 does not have."""
         if self.version == 1:
             return {}
-        first, *other_names = PLACE_TABLES
+        first, *other_names = LOCATION_TABLES
         return {first: self._read_table(first)} | self._read_optional_tables(other_names)
 
     def _open_payloads(self) -> Payloads:
         if self.version == 1:
             group = open_group(self.library, NUMBERED.encode())
-            return NumberedPayloads(group, self.fd, size=self.size, room=self.room)
-        return PlacedPayloads(self.places, self.fd, size=self.size, room=self.room)
+            return NumberedPayloads(group, self.fd, size=self.size, disk_bytes=self.disk_bytes)
+        return PlacedPayloads(self.location_tables, self.fd, size=self.size, disk_bytes=self.disk_bytes)
 
     def _is_rewritten(self) -> bool:
         """Return whether the superblock states a different end of the file than the finished file had."""
-        version, end = _SUPERBLOCK.unpack_from(_start_of(self.fd, _SUPERBLOCK.size))
+        version, end = _SUPERBLOCK.unpack_from(_read_start(self.fd, _SUPERBLOCK.size))
         return bool(version != _SUPERBLOCK_VERSION or end != read_integer_attribute(self.library, b"file_end"))
 
     def read_tables(self, known_tables: Mapping[str, np.ndarray] = MappingProxyType({})) -> dict[str, np.ndarray]:
         """Read the tables that every recording has.
 
         Args:
-            known_tables: Tables that are known already and are not read again.
+            known_tables: Tables that are already known and need not be read.
 
         Raises:
-            ValueError, OSError: A table is missing or is something that a recording never contains.
+            ValueError, OSError: A table is missing, or is not stored as in a recording.
         """
         return {name: known_tables[name] if name in known_tables else self._read_table(name) for name in TABLES}
 
     def take_tables(self) -> dict[str, np.ndarray]:
-        """Return the tables and drop our own reference: they are large, and needed only while a file is opened."""
+        """Return the tables and drop our own reference, since they are large and needed only to open the file."""
         tables, self.tables = self.tables, {}
         return tables
 
@@ -178,14 +180,14 @@ class Container:
         """Check format and version before anything else. Return whether the run finished."""
         if read_text_attribute(self.library, b"format") != FORMAT_NAME:
             raise NotARecordingError(
-                f"{written(self.path)!r} is an HDF5 file but not a qdebug recording.", hint=HOW_TO_RECORD
+                f"{format_path(self.path)!r} is an HDF5 file but not a qdebug recording.", hint=HOW_TO_RECORD
             )
         version = read_integer_attribute(self.library, b"format_version")
         if version > FORMAT_VERSION:
             writer = read_text_attribute(self.library, b"created_by")
             raise FormatVersionError(
-                f"{written(self.path)!r} has recording format {version}{f', written by {writer}' if writer else ''}; "
-                f"this qdebug reads up to {FORMAT_VERSION}.",
+                f"{format_path(self.path)!r} has recording format {version}"
+                f"{f', written by {writer}' if writer else ''}; this qdebug reads up to {FORMAT_VERSION}.",
                 hint="Upgrade qdebug: pip install --upgrade qdebug.",
             )
         if version < 1:
@@ -205,12 +207,12 @@ class Container:
     def _read_raw(self, name: str) -> tuple[np.ndarray, np.dtype[Any]]:
         """Read the bytes of a table, and the type of its rows in the file."""
         _, extent = open_dataset(self._tables_group, name.encode(), file_size=self.size)
-        if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if row_type(name).names else _POOL_ITEMS):
+        if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if row_type(name).names else _MAX_POOL_ITEMS):
             raise ValueError(f"/{name} has shape {extent.shape}")
         if extent.nbytes and extent.offset is None:
             raise ValueError(f"/{name} is not contiguous")
-        if extent.nbytes > MAX_TABLE_RATIO * self.room:
-            raise ValueError(f"/{name} declares {extent.nbytes} bytes; the file takes {self.room} on the disk")
+        if extent.nbytes > MAX_TABLE_RATIO * self.disk_bytes:
+            raise ValueError(f"/{name} declares {extent.nbytes} bytes; the file takes {self.disk_bytes} on the disk")
         if extent.dtype.itemsize != extent.itemsize:
             raise ValueError(f"/{name} has elements of an unexpected type")
         raw = np.empty(extent.nbytes, np.uint8)
@@ -226,7 +228,7 @@ class Container:
     def hash_tables(self, names: Iterable[str] = ()) -> str:
         """Return the hash of the named tables as stored in the file, in hexadecimal; by default of all tables."""
         return hash_of_tables(
-            (name, self._read_raw(name)[0]) for name in names or (*TABLES, *self.optional, *self.places)
+            (name, self._read_raw(name)[0]) for name in names or (*TABLES, *self.optional, *self.location_tables)
         )
 
     def reopen(self) -> None:
@@ -255,7 +257,7 @@ class Container:
         Raises:
             RecordingError: It was written to.
         """
-        if _identity(self.fd) != self._opened_as:
+        if _file_identity(self.fd) != self._opened_as:
             raise _changed_error(self.path)
 
     def close(self) -> None:
@@ -271,20 +273,20 @@ class Container:
 
 def _changed_error(path: Path) -> RecordingError:
     return RecordingError(
-        f"{written(path)!r} was changed while it was in use.",
+        f"{format_path(path)!r} was changed while it was in use.",
         hint="Run the command again when no program writes to the file. Replace a recording by renaming the new file.",
     )
 
 
-def _sizes(fd: int | RemoteFile) -> tuple[int, int]:
-    """Return the bytes of a file, and those that it takes on the disk; an object store states no holes."""
+def _measure_file(fd: int | RemoteFile) -> tuple[int, int]:
+    """Return the size and the disk space of a file in bytes. For a file in an object store, both are its size."""
     if not isinstance(fd, int):
         return fd.size, fd.size
     status = os.fstat(fd)
     return status.st_size, status.st_blocks * _BLOCK
 
 
-def _start_of(fd: int | RemoteFile, count: int) -> bytes:
+def _read_start(fd: int | RemoteFile, count: int) -> bytes:
     """Return the first bytes of a file, or fewer if it has fewer."""
     if isinstance(fd, int):
         return os.pread(fd, count, 0)
@@ -300,7 +302,7 @@ def _close(fd: int | RemoteFile) -> None:
         fd.close()
 
 
-def _identity(fd: int | RemoteFile) -> tuple[object, ...]:
+def _file_identity(fd: int | RemoteFile) -> tuple[object, ...]:
     """Return a value that identifies a file and changes when it is written to."""
     if not isinstance(fd, int):
         return fd.identity
@@ -314,48 +316,48 @@ def _open_recording(path: Path) -> int | RemoteFile:
     try:
         fd = open_regular(path) if url_of(path) is None else _open_remote(path)
     except NotARecordingError:
-        _check_finished(path)
+        _refuse_unfinished_run(path)
         raise
-    start = _start_of(fd, 64)
+    start = _read_start(fd, 64)
     if not start.startswith(HDF5_MAGIC):
         _close(fd)
-        _check_finished(path)
+        _refuse_unfinished_run(path)
         if start.lstrip()[:1] == b"{":
             raise NotARecordingError(
-                f"{written(path)!r} is a JSON file, such as a manifest, not a recording.",
+                f"{format_path(path)!r} is a JSON file, such as a manifest, not a recording.",
                 hint="Give the recordings that it names.",
             )
         if start.startswith(JOURNAL_MAGIC):
             raise _journal_error(path)
-        raise NotARecordingError(f"{written(path)!r} is not a qdebug recording.", hint=HOW_TO_RECORD)
+        raise NotARecordingError(f"{format_path(path)!r} is not a qdebug recording.", hint=HOW_TO_RECORD)
     return fd
 
 
 def _open_remote(path: Path) -> RemoteFile:
-    from qdebug.recording.reading.remote import RemoteFile  # local files are opened without it
+    from qdebug.recording.reading.remote import RemoteFile  # not needed for local files
 
     return RemoteFile(path)
 
 
 def _journal_error(path: Path) -> RecordingError:
-    """Return the error for a journal without its values, or with a name that does not identify its run."""
+    """Return the error for the path of a journal."""
     has_suffix = path.name.endswith(".journal")
     part_path = part_of(target_of(path))
     if has_suffix and not part_path.exists():
         return RecordingError(
-            f"{written(path)!r} is the journal of an unfinished run; {str(part_path)!r}, which holds the values, "
+            f"{format_path(path)!r} is the journal of an unfinished run; {str(part_path)!r}, which holds the values, "
             "is missing.",
             hint=f"Put that file back into the same folder, then run {recover_command(path)}.",
         )
     output_option = "" if has_suffix else " -o OUT.h5"
     return RecordingError(
-        f"{written(path)!r} is the journal of a recording, not the recording itself.",
+        f"{format_path(path)!r} is the journal of a recording, not the recording itself.",
         hint=f"Rebuild the recording: {recover_command(path)}{output_option}.",
     )
 
 
-def _check_finished(path: Path) -> None:
-    """Refuse the path of an unfinished run, with a hint.
+def _refuse_unfinished_run(path: Path) -> None:
+    """Refuse the path of an unfinished run. The hint explains how to follow or recover it.
 
     Raises:
         RecordingError: The run did not finish.
@@ -365,7 +367,7 @@ def _check_finished(path: Path) -> None:
         return
     holder = lock_holder(target)
     if holder == str(os.getpid()) and target is not path:
-        return  # this process is the writer, and verifies its file
+        return  # this process is the writer, which verifies its own file
     if holder:
         raise RecordingError(
             f"{str(target)!r} is being written by process {holder}.",

@@ -1,7 +1,7 @@
 """Find payloads through the datasets of format 2, one per tensor, as other programs do.
 
-This is needed for files that another program, such as h5repack, has rewritten, since their table of payloads is
-outdated. It also verifies that other programs see the same values as this package.
+This is needed for files that another program, such as h5repack, has rewritten, since their table of payloads is then
+invalid. It is also used to verify that other programs see the same values as this package.
 """
 
 from __future__ import annotations
@@ -32,13 +32,20 @@ from qdebug.recording.reading.hdf5_checks import (
     open_dataset,
     open_group,
 )
-from qdebug.recording.reading.payloads import Expected, Location, Payloads, check_extent, check_room, find_chunk
+from qdebug.recording.reading.payloads import (
+    ExpectedPayload,
+    Location,
+    Payloads,
+    check_declared_size,
+    check_extent,
+    find_chunk,
+)
 
 __all__ = ["DatasetPayloads"]
 
 
 _Chunks = Mapping[tuple[int, ...], tuple[int, int, int]]
-"""Offset, size and missing filters of each chunk, by its coordinates."""
+"""Offset, size and missing filters of each chunk, by the coordinates of its first element."""
 
 
 class DatasetPayloads:
@@ -66,7 +73,7 @@ class DatasetPayloads:
         steps: int,
     ) -> None:
         self._file, self._count = file, len(payloads)
-        self.fd, self.size, self.room = payloads.fd, payloads.size, payloads.room
+        self.fd, self.size, self.disk_bytes = payloads.fd, payloads.size, payloads.disk_bytes
         self._index, self._samples = index, samples
         self._names, self._constant, self._steps = names, constant, steps
         self._groups: dict[tuple[bytes, ...], Any] = {}
@@ -76,8 +83,8 @@ class DatasetPayloads:
     def __len__(self) -> int:
         return self._count
 
-    def locate(self, expected: Expected) -> Location:
-        """Find a payload; errors as in `Payloads.locate`."""
+    def locate(self, expected: ExpectedPayload) -> Location:
+        """Find a payload. Errors as for `Payloads.locate`."""
         if self._event_of_payload is None:
             self._event_of_payload = self._map_events()
         if expected.number not in self._event_of_payload:
@@ -94,7 +101,7 @@ class DatasetPayloads:
         event_of_payload.pop(NO_PAYLOAD, None)
         return event_of_payload
 
-    def locate_event(self, row: int, part_name: str, expected: Expected) -> Location:
+    def locate_event(self, row: int, part_name: str, expected: ExpectedPayload) -> Location:
         """Find the values of an event, or its recorded elements.
 
         Args:
@@ -103,7 +110,7 @@ class DatasetPayloads:
             expected: Expected facts, from the index.
 
         Raises:
-            ValueError: They are missing, contradict the index, or are something that a recording never contains.
+            ValueError: They are missing, contradict the index, or are not stored as in a recording.
         """
         event = self._index[self._samples["event"][row] if part_name and self._samples is not None else row]
         tensor, place = int(event["tensor"]), (int(event["sample"]), int(event["step"]))
@@ -117,27 +124,29 @@ class DatasetPayloads:
         else:
             path = TENSORS.encode(), link
             leading_index = place if self._steps > 1 else place[:1]
-        if not part_name and is_group(self._group(path[:-1]), link):
+        if not part_name and is_group(self._open_group_at(path[:-1]), link):
             path, leading_index = (*path, key), ()
-        extent, chunks = self._open(path)
+        extent, chunks = self._open_dataset(path)
         return self._locate_in_dataset(extent, chunks, leading_index, expected)
 
-    def _group(self, path: tuple[bytes, ...]) -> Any:
+    def _open_group_at(self, path: tuple[bytes, ...]) -> Any:
         if path not in self._groups:
-            parent = self._group(path[:-1]) if len(path) > 1 else self._file
+            parent = self._open_group_at(path[:-1]) if len(path) > 1 else self._file
             self._groups[path] = open_group(parent, path[-1])
         return self._groups[path]
 
-    def _open(self, path: tuple[bytes, ...]) -> tuple[Extent, _Chunks]:
-        """Open a dataset, or return the last one if it is the same."""
+    def _open_dataset(self, path: tuple[bytes, ...]) -> tuple[Extent, _Chunks]:
+        """Open a dataset, unless it is the one that was opened last."""
         latest_dataset = self._latest_dataset
         if latest_dataset is None or latest_dataset[0] != path:
-            dataset, extent = open_dataset(self._group(path[:-1]), path[-1], file_size=self.size, is_sparse=True)
+            dataset, extent = open_dataset(
+                self._open_group_at(path[:-1]), path[-1], file_size=self.size, is_sparse=True
+            )
             latest_dataset = self._latest_dataset = path, (extent, {} if extent.chunk is None else chunk_table(dataset))
         return latest_dataset[1]
 
-    def is_same_payload(self, payloads: Payloads, row: int, part_name: str, expected: Expected) -> bool:
-        """Return whether the dataset of an event shows the same payload as the file's table.
+    def is_same_payload(self, payloads: Payloads, row: int, part_name: str, expected: ExpectedPayload) -> bool:
+        """Return whether the dataset of an event refers to the same payload as the file's table.
 
         Args:
             payloads: The payloads according to the table.
@@ -146,7 +155,7 @@ class DatasetPayloads:
             expected: Expected facts, from the index.
 
         Raises:
-            ValueError: It is missing, or is something that a recording never contains.
+            ValueError: It is missing, or is not stored as in a recording.
         """
         in_dataset, in_table = self.locate_event(row, part_name, expected), payloads.locate(expected)
         if in_dataset.shape != in_table.shape:
@@ -154,13 +163,13 @@ class DatasetPayloads:
         if in_dataset.find_chunk is None:
             return in_dataset.offset == in_table.offset and in_table.find_chunk is None
         chunk, find = in_dataset.chunk or (), in_dataset.find_chunk
-        if in_table.find_chunk is None:  # a large payload is seen as several chunks
+        if in_table.find_chunk is None:  # datasets describe a large payload as several chunks
             strides = [
                 math.prod(in_dataset.shape[axis + 1 :]) * in_dataset.itemsize for axis in range(len(in_dataset.shape))
             ]
-            starts = ((place, sum(map(mul, place, strides))) for place in chunks_of(in_dataset.shape, chunk))
+            starts = ((position, sum(map(mul, position, strides))) for position in chunks_of(in_dataset.shape, chunk))
             return not in_dataset.filters and all(
-                find(place)[0] == (in_table.offset or 0) + start for place, start in starts
+                find(position)[0] == (in_table.offset or 0) + start for position, start in starts
             )
         if (in_dataset.chunk, in_dataset.filters, math.prod(in_dataset.leading_chunk)) != (
             in_table.chunk,
@@ -168,18 +177,18 @@ class DatasetPayloads:
             1,
         ):
             return False
-        return all(find(place) == in_table.find_chunk(place) for place in chunks_of(in_dataset.shape, chunk))
+        return all(find(position) == in_table.find_chunk(position) for position in chunks_of(in_dataset.shape, chunk))
 
     def _locate_in_dataset(
-        self, extent: Extent, chunks: _Chunks, leading_index: tuple[int, ...], expected: Expected
+        self, extent: Extent, chunks: _Chunks, leading_index: tuple[int, ...], expected: ExpectedPayload
     ) -> Location:
-        """Return the location of the values at leading coordinates of a dataset."""
+        """Return the location of the values at the given leading coordinates of a dataset."""
         axes, shape, itemsize = extent.shape[: len(leading_index)], extent.shape[len(leading_index) :], extent.itemsize
         check_extent(extent, shape, expected)
         if any(position >= size for position, size in zip(leading_index, axes, strict=True)):
             raise ValueError(f"its shape {extent.shape} differs from the index")
         nbytes = expected.nbytes
-        check_room(nbytes, self.room)
+        check_declared_size(nbytes, self.disk_bytes)
         if nbytes == 0:
             return Location(shape, itemsize)
         if extent.chunk is None:
@@ -193,7 +202,7 @@ class DatasetPayloads:
         start = tuple(
             position - offset_in_chunk for position, offset_in_chunk in zip(leading_index, index_in_chunk, strict=True)
         )
-        find_stored_chunk = partial(_find, chunks, start)
+        find_stored_chunk = partial(_find_chunk_at, chunks, start)
         stored_chunks = [find_stored_chunk(position) for position in chunks_of(shape, chunk)]
         if any(file_offset + size > self.size for file_offset, size, _ in stored_chunks):
             raise ValueError("its chunks lie outside the file")
@@ -208,7 +217,7 @@ class DatasetPayloads:
         return Location(shape, itemsize, None, chunk, extent.filters, find_stored_chunk, leading_chunk, index_in_chunk)
 
 
-def _find(
-    chunks: Mapping[tuple[int, ...], tuple[int, int, int]], start: tuple[int, ...], place: tuple[int, ...]
+def _find_chunk_at(
+    chunks: Mapping[tuple[int, ...], tuple[int, int, int]], leading: tuple[int, ...], position: tuple[int, ...]
 ) -> tuple[int, int, int]:
-    return find_chunk(chunks, (*start, *place))
+    return find_chunk(chunks, (*leading, *position))

@@ -1,4 +1,4 @@
-"""The index of a recording: events by row, and rows by place."""
+"""The index of a recording: finds the row of an event by tensor, sample and step, and reads events by row."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from qdebug.model.kept import Kept
 from qdebug.model.recording import Outline
 from qdebug.recording.format.payload import from_physical
 from qdebug.recording.format.specification import INDEX_DIMS, PARTIAL_FLAGS, TABLES, Flag
-from qdebug.recording.reading.payloads import Expected, Payloads, payload_digest, read_payload
+from qdebug.recording.reading.payloads import ExpectedPayload, Payloads, payload_digest, read_payload
 from qdebug.recording.reading.tables import Tables, check_positions, statistics_of
 
-__all__ = ["EventIndex", "OtherElementsError"]
+__all__ = ["ElementsMismatchError", "EventIndex"]
 
 _COLUMN_NAMES = ["tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "shape", "nbytes", "hash"]
 _ROW_DTYPE = np.dtype([(name, TABLES["index"][name]) for name in _COLUMN_NAMES])
 
 
 class _EventOrder(NamedTuple):
-    """Columns of the index as buffers: reading a single number is several times as fast as from an array.
+    """Columns of the index as buffers, from which single numbers are read several times as fast as from arrays.
 
     Args:
-        order: The rows by tensor, sample and step.
-        starts: Where the rows of each tensor start in that order, followed by the end.
+        order: The rows, sorted by tensor, sample and step.
+        starts: Position in `order` of the first row of each tensor, followed by the number of rows.
         samples: The sample of each row.
         steps: The step of each row.
         flags: The flags of each row.
@@ -41,15 +41,15 @@ class _EventOrder(NamedTuple):
     flags: memoryview
 
 
-class OtherElementsError(Exception):
-    """Kept elements of a tensor do not match their hash."""
+class ElementsMismatchError(Exception):
+    """The kept elements of a tensor do not match their hash."""
 
 
 class EventIndex:
-    """Events by row, and rows by place.
+    """The events of a recording by row, and their rows by tensor, sample and step.
 
     Args:
-        index: The table /index, checked. Its statistics are dropped, except for events not kept in full.
+        index: The table /index, checked. Its statistics are dropped, except those of events not kept in full.
         tensors: Number of rows of /tensors.
         optional: The optional tables, checked.
 
@@ -100,9 +100,9 @@ class EventIndex:
         """Return whether not all values of an event were recorded."""
         return bool(self._event_order.flags[row] & PARTIAL_FLAGS)
 
-    def expected(self, row: int) -> Expected:
+    def expected(self, row: int) -> ExpectedPayload:
         """Return the expected facts of an event's payload, from the index."""
-        return Expected.of_event(self.rows[row])
+        return ExpectedPayload.of_event(self.rows[row])
 
     def digest(self, row: int) -> bytes:
         """Return the hash of an event's values."""
@@ -119,7 +119,7 @@ class EventIndex:
         """Read the partial record of an event.
 
         Raises:
-            OtherElementsError: The elements do not match their hash.
+            ElementsMismatchError: The elements do not match their hash.
             ValueError, OSError: They are damaged.
             MissingExtraError: They are compressed with Zstandard, and the package is not installed.
         """
@@ -127,15 +127,15 @@ class EventIndex:
         dtype = LOGICAL_DTYPES[event["dtype"]]
         if (element_row := self._optional_row("samples", row)) is not None:
             for name, logical, digest in (("positions", "int64", "check"), ("values", dtype, "hash")):
-                expected = Expected.of_elements(int(element_row[name]), logical, int(element_row["count"]))
+                expected = ExpectedPayload.of_elements(int(element_row[name]), logical, int(element_row["count"]))
                 if payload_digest(payloads, expected) != element_row[digest].tobytes():
-                    raise OtherElementsError
+                    raise ElementsMismatchError
                 parts[name] = from_physical(read_payload(payloads, expected), logical)
             check_positions(parts["positions"], int(event["count"]))
         bins, sketch = self._optional_row("exponents", row), self._optional_row("sketches", row)
         return Kept(
             dtype=dtype,
-            shape=Expected.of_event(event).shape,
+            shape=ExpectedPayload.of_event(event).shape,
             digest=event["hash"].tobytes(),
             statistics=statistics_of(event, None if bins is None else bins["counts"]),
             positions=parts.get("positions"),
@@ -144,12 +144,12 @@ class EventIndex:
             truncated=bool(event["flags"] & Flag.TRUNCATED),
         )
 
-    def elements(self) -> Iterator[tuple[int, str, Expected]]:
-        """Yield the kept elements: their row of the table, "values" or "positions", and the expected facts."""
+    def elements(self) -> Iterator[tuple[int, str, ExpectedPayload]]:
+        """Yield the payloads of kept elements: row of /samples, "values" or "positions", and expected facts."""
         for number, row in enumerate(self.optional.get("samples", ())):
             dtype = LOGICAL_DTYPES[self.rows["dtype"][row["event"]]]
             for part, logical in (("values", dtype), ("positions", "int64")):
-                yield number, part, Expected.of_elements(int(row[part]), logical, int(row["count"]))
+                yield number, part, ExpectedPayload.of_elements(int(row[part]), logical, int(row["count"]))
 
     def _optional_row(self, table: str, event: int) -> Any:
         """Return an event's row in a table that has rows only for some events; None without a row."""

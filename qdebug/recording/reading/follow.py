@@ -13,15 +13,15 @@ import numpy as np
 from qdebug.errors import RecordingError
 from qdebug.model import Graph, QuantParams, Recording, RunInfo
 from qdebug.model.kept import Kept
-from qdebug.model.recording import Outline, no_values, not_in_full
+from qdebug.model.recording import Outline, no_values_error, not_in_full_error
 from qdebug.recording.journal import HashKind, JournalEvent
-from qdebug.recording.reading.journal_reader import Account, JournalReader, journal_at
+from qdebug.recording.reading.journal_reader import JournaledRun, JournalReader, journal_at
 from qdebug.recording.reading.read import Closable, FileRecording
 from qdebug.recording.target import journal_of, lock_holder, part_of, target_of
 
 __all__ = ["FollowState", "FollowedRecording"]
 
-_RECORDED_ANEW, _TRUNCATED, _REMOVED = "was rewritten", "was truncated", "was removed"
+_REWRITTEN, _TRUNCATED, _REMOVED = "was rewritten", "was truncated", "was removed"
 
 
 class FollowState(StrEnum):
@@ -32,7 +32,7 @@ class FollowState(StrEnum):
     FINISHED = "finished"
     """The recorder closed it, and nothing more follows."""
     STOPPED = "stopped"
-    """Its process ended without closing it. What it recorded can be read and recovered."""
+    """Its process ended without closing it. The values recorded so far can be read and recovered."""
 
 
 class FollowedRecording(Recording, Closable):
@@ -40,18 +40,18 @@ class FollowedRecording(Recording, Closable):
 
     Only `refresh` changes anything. Between two calls, `graph`, `names`, `samples`, `steps` and `info` stay fixed as in
     a finished file, so that a program can poll, check whether anything is new, and draw. Any number of processes may
-    follow a recording; the writer does not notice. Not for use by several threads at once.
+    follow a recording without affecting the writer. Not thread-safe.
 
         recording = qdebug.open_recording("npu.h5", follow=True)
         going = True
         while going:
-            going = recording.state == "writing"      # asked before, so that what comes last is not missed
-            for name in recording.refresh():          # tensors with values for a sample or step they had none for
+            going = recording.state == "writing"      # read before refresh(), so that the last values are not missed
+            for name in recording.refresh():          # tensors with new values
                 print(name, recording.samples)
             time.sleep(0.02)
 
-    A finished recording can be opened too; `refresh` then returns nothing new. `changed` is set when another run
-    records to the same path, or when the file is replaced or truncated.
+    A finished recording can be opened too; `refresh` then returns nothing new. `describe_change`
+    reveals whether another run recorded to the same path, or whether the file was replaced or truncated.
 
     Args:
         path: The path given to the recorder.
@@ -67,18 +67,18 @@ class FollowedRecording(Recording, Closable):
         self._file: FileRecording | None = None
         self._target = Path(os.path.realpath(path))
         journal = journal_at(self._target)
-        self._reader = None if journal is None else _reader_of(journal)
+        self._reader = None if journal is None else _open_reader(journal)
         if journal is None or self._reader is None:
-            self._seen = _identity(self._target)
+            self._initial_identity = _file_identity(self._target)
             self._file = FileRecording(self.path)
             return
         self._target = target_of(journal)
-        self._account = Account(self._reader)
+        self._run = JournaledRun(self._reader)
         self._model = ""
         self._graph: Graph | None = None
         self.refresh()
 
-    # -- news
+    # -- updates
 
     def refresh(self) -> tuple[str, ...]:
         """Read the values recorded since the last call.
@@ -87,7 +87,7 @@ class FollowedRecording(Recording, Closable):
         something is new, since it is then rebuilt.
 
         Returns:
-            Tensors with values for a new sample and step, each listed once, in the order of recording.
+            Tensors with new values, each listed once, in the order of recording.
 
         Raises:
             RecordingError: The journal is damaged. Earlier results remain valid.
@@ -97,7 +97,7 @@ class FollowedRecording(Recording, Closable):
         new_names: dict[str, None] = {}
         entries = self._reader.refresh()
         for entry in entries:
-            self._account.add(entry)
+            self._run.add(entry)
             if isinstance(entry, JournalEvent):
                 new_names[entry.name] = None
         if entries:
@@ -107,11 +107,11 @@ class FollowedRecording(Recording, Closable):
 
     @property
     def state(self) -> FollowState:
-        """Whether more values may follow. Asks the operating system whether the writer is still alive."""
+        """Whether more values may follow. Checks with the operating system whether the writer is still alive."""
         if self._reader is None or self._reader.end is not None:
             return FollowState.FINISHED
         if self._reader.is_replaced() or not lock_holder(self._target):
-            # It may have finished since the journal was last read.
+            # The writer may have finished since the last refresh.
             return FollowState.FINISHED if self._reader.has_ended() else FollowState.STOPPED
         return FollowState.WRITING
 
@@ -126,60 +126,66 @@ class FollowedRecording(Recording, Closable):
         reader = self._reader
         if reader is None:
             if journal_of(self._target).is_file() and part_of(self._target).is_file():
-                return _RECORDED_ANEW
-            current_identity = _identity(self._target)
-            return "" if current_identity == self._seen else _REMOVED if current_identity is None else _RECORDED_ANEW
+                return _REWRITTEN
+            current_identity = _file_identity(self._target)
+            return (
+                ""
+                if current_identity == self._initial_identity
+                else _REMOVED
+                if current_identity is None
+                else _REWRITTEN
+            )
         if not reader.is_replaced():
-            return _TRUNCATED if reader.is_shortened() else ""
+            return _TRUNCATED if reader.is_truncated() else ""
         if reader.path.exists():
-            return _RECORDED_ANEW
+            return _REWRITTEN
         if not self._target.exists():
             return _REMOVED
-        if reader.has_part and not reader.is_named(self._target):
-            return _RECORDED_ANEW
-        return _TRUNCATED if reader.is_shortened() else ""
+        if reader.has_payload_file and not reader.is_payload_file(self._target):
+            return _REWRITTEN
+        return _TRUNCATED if reader.is_truncated() else ""
 
     # -- contents
 
     @property
     def info(self) -> RunInfo:
-        """Facts of the run so far, complete only once the recorder has closed it."""
+        """Facts of the run so far. It is complete only once the recorder has closed the recording."""
         if self._reader is None:
-            return self._whole().info
-        return self._account.info()
+            return self._finished_file().info
+        return self._run.info()
 
     @property
     def graph(self) -> Graph:
         """The graph so far."""
         if self._reader is None:
-            return self._whole().graph
+            return self._finished_file().graph
         if self._graph is None:
-            self._graph = self._account.graph(self._model)
+            self._graph = self._run.graph(self._model)
         return self._graph
 
     @property
     def samples(self) -> int:
         """Number of samples so far."""
-        return self._whole().samples if self._reader is None else self._account.last_place[0] + 1
+        return self._finished_file().samples if self._reader is None else self._run.last_place[0] + 1
 
     @property
     def steps(self) -> int:
         """Number of steps of a sample so far."""
-        return self._whole().steps if self._reader is None else self._account.last_place[1] + 1
+        return self._finished_file().steps if self._reader is None else self._run.last_place[1] + 1
 
     @property
     def names(self) -> Sequence[str]:
         """Names of the tensors that have values, in the order they were first recorded."""
-        return self._whole().names if self._reader is None else tuple(self._account.names)
+        return self._finished_file().names if self._reader is None else tuple(self._run.names)
 
     @property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
         """Quantization of values that differs from their tensor's, by tensor, sample and step."""
-        return self._whole().event_quants if self._reader is None else self._account.quants
+        return self._finished_file().event_quants if self._reader is None else self._run.quants
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
         """Return the samples and steps with a record of the tensor (by default of any tensor), in order."""
-        return self._whole().places(tensor) if self._reader is None else self._account.places(tensor)
+        return self._finished_file().places(tensor) if self._reader is None else self._run.places(tensor)
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Return whether values of a tensor were recorded for a sample and step.
@@ -187,8 +193,8 @@ class FollowedRecording(Recording, Closable):
         A constant's values apply to all of them.
         """
         if self._reader is None:
-            return self._whole().has(tensor, sample, step)
-        event = self._event(tensor, sample, step)
+            return self._finished_file().has(tensor, sample, step)
+        event = self._find_event(tensor, sample, step)
         return event is not None and not event.is_partial
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
@@ -198,20 +204,20 @@ class FollowedRecording(Recording, Closable):
             RecordingError: No values are recorded under this name, sample and step, or they are damaged.
         """
         if self._reader is None:
-            return self._whole().load(tensor, sample, step)
-        event = self._event(tensor, sample, step)
+            return self._finished_file().load(tensor, sample, step)
+        event = self._find_event(tensor, sample, step)
         if event is None:
-            raise no_values(tensor, sample, step, self.names)
+            raise no_values_error(tensor, sample, step, self.names)
         values = self._reader.read(event)
         if isinstance(values, Kept):
-            raise not_in_full(tensor, sample, step)
+            raise not_in_full_error(tensor, sample, step)
         return values
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
         """Return dtype, shape and hash of recorded values without reading them; None if unknown."""
         if self._reader is None:
-            return self._whole().outline(tensor, sample, step)
-        event = self._event(tensor, sample, step)
+            return self._finished_file().outline(tensor, sample, step)
+        event = self._find_event(tensor, sample, step)
         if event is None or event.is_partial or event.hash_kind is not HashKind.XXH3:
             return None
         return Outline(event.dtype, event.shape, event.row["hash"].tobytes())
@@ -219,16 +225,16 @@ class FollowedRecording(Recording, Closable):
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Return the partial record of values; None if they were recorded in full, or not at all."""
         if self._reader is None:
-            return self._whole().kept(tensor, sample, step)
-        event = self._event(tensor, sample, step)
+            return self._finished_file().kept(tensor, sample, step)
+        event = self._find_event(tensor, sample, step)
         record = None if event is None or not event.is_partial else self._reader.read(event)
         return record if isinstance(record, Kept) else None
 
-    def _event(self, tensor: str, sample: int, step: int) -> JournalEvent | None:
-        constant = self._account.builder.is_constant(tensor)
-        return self._account.events.get((tensor, 0, 0) if constant else (tensor, sample, step))
+    def _find_event(self, tensor: str, sample: int, step: int) -> JournalEvent | None:
+        constant = self._run.builder.is_constant(tensor)
+        return self._run.events.get((tensor, 0, 0) if constant else (tensor, sample, step))
 
-    def _whole(self) -> FileRecording:
+    def _finished_file(self) -> FileRecording:
         if self._file is None:
             raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
         return self._file
@@ -246,7 +252,7 @@ class FollowedRecording(Recording, Closable):
         return FollowedRecording, (self.path.absolute(),)
 
 
-def _identity(path: Path) -> tuple[int, ...] | None:
+def _file_identity(path: Path) -> tuple[int, ...] | None:
     """Return a value that changes when a file is overwritten; None if there is no file."""
     try:
         facts = path.stat()
@@ -255,11 +261,11 @@ def _identity(path: Path) -> tuple[int, ...] | None:
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
-def _reader_of(journal: Path) -> JournalReader | None:
+def _open_reader(journal: Path) -> JournalReader | None:
     """Open a journal; None if its recording is finished and only the journal's removal is pending."""
     target = target_of(journal)
     reader = JournalReader(journal)
-    if target == journal or reader.has_part or not target.is_file():
+    if target == journal or reader.has_payload_file or not target.is_file():
         return reader
     reader.close()
     return None

@@ -1,9 +1,9 @@
-"""Open a recording's HDF5 file with the library, safely whatever the file contains.
+"""Open a recording's HDF5 file with the library, safely even if the file is hostile.
 
 HDF5 follows external storage, external links and virtual datasets to other files without asking, and its own
 documentation excludes hostile files. So every path component must be a hard link, a dataset must be stored in the file
 itself, its types must have a fixed size, and its declared size must be plausible for the file. All of this is checked
-before it is opened or read. Refusals are ValueErrors.
+before an object is opened or read. Refusals are ValueErrors.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class Extent(NamedTuple):
 
 
 def open_hdf5(path: Path, fd: int | Any) -> Any:
-    """Open the container as h5py does, because a process may open a file twice only with equal access properties.
+    """Open a file with h5py's access properties, because a process can open a file twice only with equal properties.
 
-    If the lock is not available, the file is opened without it, since a finished file is never written to.
+    If the file cannot be locked, it is opened without a lock, since a finished file is never written to.
 
     Args:
         path: The file.
@@ -87,7 +87,7 @@ def open_hdf5(path: Path, fd: int | Any) -> Any:
         access.set_fileobj_driver(h5fd.fileobj_driver, fd)
         return h5f.open(repr(fd).encode(), h5f.ACC_RDONLY, fapl=access)
     descriptor_path = f"/proc/self/fd/{fd}"  # this name refers to the opened file, even if its path was replaced
-    name = os.fsencode(descriptor_path if os.path.exists(descriptor_path) else path)  # noqa: PTH110  a Path costs as much as the question
+    name = os.fsencode(descriptor_path if os.path.exists(descriptor_path) else path)  # noqa: PTH110  creating a Path takes as long as the check
     try:
         file = h5f.open(name, h5f.ACC_RDONLY, fapl=_file_access(locking=True))
     except OSError:
@@ -151,7 +151,7 @@ def open_dataset(parent: Any, name: bytes, *, file_size: int, is_sparse: bool = 
         The open dataset (h5py DatasetID) and its extent.
 
     Raises:
-        ValueError: It is missing or is something that a recording never contains.
+        ValueError: It is missing, or is not stored as in a recording.
     """
     _check_link(parent, name)
     try:
@@ -183,7 +183,7 @@ def _check_link(parent: Any, name: bytes) -> None:
     try:
         kind = parent.links.get_info(name).type
     except (OSError, RuntimeError, KeyError, ValueError):
-        raise ValueError(f"it lacks {_title(name)}") from None
+        raise ValueError(f"it lacks {_format_path(name)}") from None
     if kind != h5py.h5l.TYPE_HARD:
         raise _dataset_error(name, "is a soft or external link")
 
@@ -192,7 +192,7 @@ def _check_dataset(dataset: Any, name: bytes, *, file_size: int, is_sparse: bool
     """Check the storage, filters, type and size of an open dataset before reading any of it.
 
     Raises:
-        ValueError: It is something that a recording never contains.
+        ValueError: It is not stored as in a recording.
     """
     offset = dataset.get_offset()  # only contiguous data in this file has an offset
     chunk, filters = (None, ()) if offset is not None else _check_storage(dataset, name)
@@ -247,7 +247,7 @@ def _check_type(kind: Any, name: bytes) -> np.dtype[Any]:
     """Return a type as a numpy dtype. Each type is checked only once.
 
     Raises:
-        ValueError: It contains anything but integers, floats, enums, arrays and compounds.
+        ValueError: It contains a type other than integers, floats, enums, arrays and compounds.
     """
     encoded_type = kind.encode()
     dtype = _TYPES.get(encoded_type)
@@ -266,7 +266,7 @@ def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
     """Check that a type consists only of integers, floats, enums, arrays and compounds.
 
     Raises:
-        ValueError: It does not.
+        ValueError: It contains another type.
     """
     group = kind.get_class()
     if group in _SCALAR_CLASSES:
@@ -315,8 +315,8 @@ def read_integer_attribute(holder: Any, name: bytes) -> int:
 
 
 def _dataset_error(name: bytes, fault: str) -> ValueError:
-    return ValueError(f"{_title(name)} {fault}, which is not allowed in a recording")
+    return ValueError(f"{_format_path(name)} {fault}, which is not allowed in a recording")
 
 
-def _title(name: bytes) -> str:
+def _format_path(name: bytes) -> str:
     return "/" + name.decode("ascii", "replace")

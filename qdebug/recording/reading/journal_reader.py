@@ -21,11 +21,11 @@ from qdebug.model import Fidelity, Graph, QuantParams, Role, RunInfo
 from qdebug.model.kept import Kept
 from qdebug.model.recording import SkipCause
 from qdebug.numerics.large_arrays import Making
-from qdebug.recording.arguments import doubt_of
+from qdebug.recording.arguments import find_doubt
 from qdebug.recording.format.facts import decode_info, json_facts
 from qdebug.recording.format.payload import array_hash, blocks_of, from_physical, read_bytes
 from qdebug.recording.format.specification import Flag, physical_dtype
-from qdebug.recording.graph_builder import GraphBuilder, NodeFacts, apply_put
+from qdebug.recording.graph_builder import GraphBuilder, NodeFacts, apply_put_note
 from qdebug.recording.journal import (
     MAGIC,
     Frame,
@@ -43,7 +43,7 @@ from qdebug.recording.reading.container import MAX_ROWS
 from qdebug.recording.reading.tables import check_graph, check_positions, decode_graph, decode_run, statistics_of
 from qdebug.recording.target import journal_of, open_regular, part_of, target_of
 
-__all__ = ["Account", "Entry", "JournalReader", "journal_at"]
+__all__ = ["Entry", "JournalReader", "JournaledRun", "journal_at"]
 
 Entry = JournalEvent | Mapping[str, Any]
 """An entry of a journal: values, or a note of stated facts."""
@@ -54,13 +54,13 @@ _BLOCK_ELEMENTS = 1 << 18
 
 
 def journal_at(path: Path) -> Path | None:
-    """Find the journal for a path: the path itself, or the journal of a recording or of its unfinished file.
+    """Find the journal for a path: the path itself, or the journal next to it; None without a journal.
 
     Args:
         path: NAME, NAME.part, NAME.journal, or a journal of any name.
     """
     if not path.name:
-        return None  # a folder, or the root
+        return None  # "." or the root, which have no name
     journal = journal_of(target_of(path))
     if journal.is_file():
         return journal
@@ -89,9 +89,9 @@ class JournalReader:
     def __init__(self, journal: Path) -> None:
         self.path = journal
         self._fd = open_regular(journal)
-        self._part = -1
-        self._end = self._payloads = 0
-        self._rows = self._noted = 0
+        self._part_fd = -1
+        self._frames_end = self._payloads_end = 0
+        self._event_count = self._note_bytes = 0
         self.head: Mapping[str, Any] = {}
         """The first frame: facts of the run as JSON."""
         self.graph: Graph | None = None
@@ -99,7 +99,7 @@ class JournalReader:
         self.end: Mapping[str, Any] | None = None
         """The frame that ends the journal; None while the recording is unfinished."""
         if journal.name.endswith(".journal"):
-            self._part = _open_part(part_of(target_of(journal)))
+            self._part_fd = _open_part(part_of(target_of(journal)))
 
     def refresh(self) -> list[Entry]:
         """Return the entries added since the last call, in order.
@@ -109,30 +109,30 @@ class JournalReader:
         """
         entries: list[Entry] = []
         try:
-            for frame in read_frames(self._fd, self._end):
+            for frame in read_frames(self._fd, self._frames_end):
                 self._add_frame(frame, entries)
-                self._end = frame.end
+                self._frames_end = frame.end
         except BAD_FILE_ERRORS as exc:
-            if not entries:  # otherwise earlier entries are returned first
+            if not entries:  # otherwise return the intact entries first; the next call raises
                 raise damaged_file_error(self.path, exc) from None
         return entries
 
     def _add_frame(self, frame: Frame, entries: list[Entry]) -> None:
         if frame.kind == FrameKind.EVENT:
             event = decode_event(frame.body)
-            self._rows += 1
-            if self._rows > MAX_ROWS:
+            self._event_count += 1
+            if self._event_count > MAX_ROWS:
                 raise ValueError("it has too many events for a recording")
             if event.location is PayloadLocation.INLINE:
                 if frame.inline != int(event.row["nbytes"]):
                     raise ValueError(f"the number of values of {event.name!r} differs from its header")
                 event = replace(event, offset=frame.payload)
             elif event.location is PayloadLocation.PART:
-                self._payloads = max(self._payloads, event.offset + int(event.row["nbytes"]))
+                self._payloads_end = max(self._payloads_end, event.offset + int(event.row["nbytes"]))
             entries.append(event)
             return
-        self._noted += len(frame.body)
-        if self._noted > _MAX_NOTES_BYTES:
+        self._note_bytes += len(frame.body)
+        if self._note_bytes > _MAX_NOTES_BYTES:
             raise ValueError(f"its notes are longer than {_MAX_NOTES_BYTES} bytes")
         if frame.kind == FrameKind.RUN:
             self.head = decode_json(frame.body)
@@ -146,33 +146,33 @@ class JournalReader:
             self.end = decode_json(frame.body)
 
     @property
-    def has_part(self) -> bool:
+    def has_payload_file(self) -> bool:
         """Whether the file with the payloads exists."""
-        return self._part >= 0
+        return self._part_fd >= 0
 
     def has_ended(self) -> bool:
         """Return whether the journal has been finished, even in entries that `refresh` has not returned yet."""
         try:
-            return any(frame.kind == FrameKind.END for frame in read_frames(self._fd, self._end))
+            return any(frame.kind == FrameKind.END for frame in read_frames(self._fd, self._frames_end))
         except BAD_FILE_ERRORS:
             return False
 
     def is_replaced(self) -> bool:
-        """Return whether the journal's path no longer exists or now belongs to a different journal."""
+        """Return whether the journal was removed, or its path now belongs to a different journal."""
         try:
             return not os.path.samestat(os.fstat(self._fd), self.path.stat())
         except OSError:
             return True
 
-    def is_shortened(self) -> bool:
+    def is_truncated(self) -> bool:
         """Return whether the files were truncated below the entries that `refresh` returned."""
-        payload_bytes = self._payloads if self._part < 0 else os.fstat(self._part).st_size
-        return os.fstat(self._fd).st_size < self._end or payload_bytes < self._payloads
+        payload_bytes = self._payloads_end if self._part_fd < 0 else os.fstat(self._part_fd).st_size
+        return os.fstat(self._fd).st_size < self._frames_end or payload_bytes < self._payloads_end
 
-    def is_named(self, path: Path) -> bool:
-        """Return whether the file with the payloads now has this name, as it does once the recording is finished."""
+    def is_payload_file(self, path: Path) -> bool:
+        """Return whether a path is the file with the payloads, as the recording's path is once it is finished."""
         try:
-            return self._part >= 0 and os.path.samestat(os.fstat(self._part), path.stat())
+            return self._part_fd >= 0 and os.path.samestat(os.fstat(self._part_fd), path.stat())
         except OSError:
             return False
 
@@ -189,7 +189,7 @@ class JournalReader:
 
     def _read_values(self, event: JournalEvent) -> np.ndarray:
         raw = self._read_elements(event, event.offset, event.shape, event.dtype)
-        if not _has_hash(event, raw):
+        if not _matches_hash(event, raw):
             raise ValueError(f"the values of {event.name!r} differ from the recorded hash")
         array = from_physical(raw, event.dtype)
         array.flags.writeable = False
@@ -216,7 +216,7 @@ class JournalReader:
         )
 
     def _read_elements(self, event: JournalEvent, offset: int, shape: tuple[int, ...], logical: str) -> np.ndarray:
-        fd = self._fd if event.location is PayloadLocation.INLINE and event.sampled is None else self._part
+        fd = self._fd if event.location is PayloadLocation.INLINE and event.sampled is None else self._part_fd
         dtype, count = physical_dtype(logical), math.prod(shape)
         nbytes = count * dtype.itemsize
         if nbytes and event.location is PayloadLocation.NOWHERE and event.sampled is None:
@@ -232,7 +232,7 @@ class JournalReader:
 
     def close(self) -> None:
         """Close the files. A second call does nothing."""
-        for name in ("_fd", "_part"):
+        for name in ("_fd", "_part_fd"):
             if getattr(self, name, -1) >= 0:
                 os.close(getattr(self, name))
                 setattr(self, name, -1)
@@ -241,16 +241,16 @@ class JournalReader:
         self.close()
 
 
-class Account:
-    """The state of a run according to its journal so far: values, graph and facts.
+class JournaledRun:
+    """What the journal of a run states so far: its events, graph and facts.
 
     Args:
         reader: The journal.
 
     Attributes:
-        events: Events by tensor, sample and step, the latest last.
+        events: Events by tensor, sample and step, in the order of recording.
         quants: Quantization of values that differs from their tensor's.
-        last_place: The last sample and the last step.
+        last_place: The highest sample and the highest step so far.
         names: Tensors with values, in the order of recording.
         lost_tensors: Tensors with damaged or missing values, with the reason.
     """
@@ -264,7 +264,7 @@ class Account:
         self._places: dict[str | None, dict[tuple[int, int], None]] = {None: {}}
         self.lost_tensors: dict[str, str] = {}
         self.last_place = (0, 0)
-        self._quant: QuantParams | None = None
+        self._next_quant: QuantParams | None = None
         self._skipped: dict[str, str] = {}
         self._skip_causes: dict[str, SkipCause] = {}
         self._doubts: dict[str, str] = {}
@@ -273,7 +273,10 @@ class Account:
 
     @property
     def builder(self) -> GraphBuilder:
-        """The builder of the graph. The journal has been read at least up to its first tensor."""
+        """The builder of the graph.
+
+        It is created on first use, when the reader has already read the graph that was known beforehand, if any.
+        """
         if self._builder is None:
             self._builder = GraphBuilder(self._reader.graph)
         return self._builder
@@ -308,21 +311,21 @@ class Account:
         self._skipped.pop(event.name, None)  # a later put overrides a skip
         self._skip_causes.pop(event.name, None)
         place = event.name, int(event.row["sample"]), int(event.row["step"])
-        self.events.pop(place, None)  # an interrupted put is recorded again; pop keeps the new order
+        self.events.pop(place, None)  # if an interrupted put was repeated, the last event counts, in its own position
         self.events[place] = event
         for tensor in (event.name, *(() if event.constant else (None,))):
             self._places.setdefault(tensor, {})[place[1:]] = None
         self.last_place = max(self.last_place[0], place[1]), max(self.last_place[1], place[2])
-        quant, self._quant = self._quant, None
+        quant, self._next_quant = self._next_quant, None
         if quant is not None:
             self.quants[place] = quant
 
     def _add_note(self, note: Mapping[str, Any]) -> None:
         if "put" in note:
-            note_result = apply_put(self.builder, note)
-            if doubt := doubt_of(note_result.quant or self.builder.quant(str(note["put"]))):
+            note_result = apply_put_note(self.builder, note)
+            if doubt := find_doubt(note_result.quant or self.builder.quant(str(note["put"]))):
                 self._doubts.setdefault(str(note["put"]), doubt)
-            self._quant = note_result.quant
+            self._next_quant = note_result.quant
         if "outputs" in note:
             self.builder.add_outputs([str(name) for name in note["outputs"]])
         if "skip" in note:
@@ -339,7 +342,7 @@ class Account:
             self._skip_causes[name] = SkipCause(cause)
 
     def info(self) -> RunInfo:
-        """Return the facts of the run, marked complete if the journal ends with its end record.
+        """Return the facts of the run. They are marked complete only if the journal has been finished and says so.
 
         Raises:
             RecordingError: The facts are invalid.
@@ -362,8 +365,8 @@ class Account:
         )
 
 
-def _has_hash(event: JournalEvent, raw: np.ndarray) -> bool:
-    """Return whether values match the hash of their event, if it has one."""
+def _matches_hash(event: JournalEvent, raw: np.ndarray) -> bool:
+    """Return whether values match the hash of their event; True if the event has no hash."""
     recorded_hash = bytes(event.row["hash"].tobytes())
     if event.hash_kind is HashKind.XXH3:
         return array_hash(raw) == recorded_hash
@@ -376,5 +379,5 @@ def _has_hash(event: JournalEvent, raw: np.ndarray) -> bool:
 
 
 def _open_part(path: Path) -> int:
-    """Open the file with the payloads; -1 if there is none because the journal has inline payloads."""
+    """Open the file with the payloads; -1 if it does not exist, as for a journal with inline payloads."""
     return -1 if path.is_symlink() or not path.is_file() else open_regular(path, flags=os.O_NOFOLLOW)

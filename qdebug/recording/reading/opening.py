@@ -8,9 +8,10 @@ A manifest is a small JSON file that names the files of the processes, ranks or 
      "parts": [{"path": "rank0.h5", "prefix": "", "first_sample": 0}, ...]}
 
 A path is relative to the manifest and must not lead outside its folder. `prefix` is put before the names of a part's
-tensors and nodes, for ranks that use the same name for different tensors. `first_sample` is the number of a part's
-first sample in the whole, for workers that each ran some of the samples. Recordings do not contain links, which the
-reader refuses. A manifest of version 2 has `axes` instead: its parts hold slices of the same tensors (`shards`).
+tensors and nodes, for ranks that use the same name for different tensors. `first_sample` is the number that a part's
+first sample has in the joined recording, for workers that each ran some of the samples. Recordings cannot refer to each
+other, since the reader refuses links in a recording. A manifest of version 2 has `axes` instead: its parts hold slices
+of the same tensors (`shards`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import numpy as np
 from qdebug.errors import GraphError, NotARecordingError, RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording, Role, RunInfo, TensorInfo
 from qdebug.model.kept import Kept
-from qdebug.model.recording import Outline, no_values, not_in_full
+from qdebug.model.recording import Outline, no_values_error, not_in_full_error
 from qdebug.recording.format.facts import join_infos
 from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs
 from qdebug.recording.reading.shards import Axes, ShardedRecording, open_part, parse_axes
@@ -103,7 +104,7 @@ def read_manifest(path: Path) -> Manifest:
             hint="Upgrade qdebug: pip install --upgrade qdebug.",
         )
     try:
-        parts = tuple(_part(path, entry) for entry in manifest["parts"])
+        parts = tuple(_parse_part(path, entry) for entry in manifest["parts"])
         axes = parse_axes(manifest["axes"]) if manifest["version"] == SHARDS_VERSION else None
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as exc:
         raise RecordingError(
@@ -128,7 +129,7 @@ def open_manifest(path: Path) -> JoinedRecording | ShardedRecording:
     return ShardedRecording([part.path for part in manifest.parts], manifest.axes, path)
 
 
-def _part(path: Path, entry: Mapping[str, Any]) -> Part:
+def _parse_part(path: Path, entry: Mapping[str, Any]) -> Part:
     name, prefix, first_sample = entry["path"], entry.get("prefix", ""), entry.get("first_sample", 0)
     if (
         not isinstance(name, str)
@@ -164,7 +165,7 @@ def join(
             samples, "shards" if each file holds a slice of the same tensors.
         force: Replace `out` if it exists.
         prefixes: A prefix for the names of each recording; None adds no prefixes.
-        axes: With "shards", the axis of each tensor, as `parse_axes` reads it.
+        axes: With "shards", the axis of each tensor, in the syntax of `parse_axes`.
 
     Raises:
         UsageError: The axes are invalid, or a recording is not below the manifest's folder, is the manifest itself, or
@@ -189,12 +190,12 @@ def join(
         manifest |= {
             "version": SHARDS_VERSION,
             "axes": axes,
-            "parts": [{"path": _relative(path, out)} for path in paths],
+            "parts": [{"path": _relative_path(path, out)} for path in paths],
         }
     else:
         JoinedRecording(parts, out).close()
         manifest["parts"] = [
-            {"path": _relative(part.path, out), "prefix": part.prefix, "first_sample": part.first_sample}
+            {"path": _relative_path(part.path, out), "prefix": part.prefix, "first_sample": part.first_sample}
             for part in parts
         ]
     text = json.dumps(manifest, indent=1)
@@ -217,7 +218,7 @@ def _check_part(path: Path, prefix: str, parts_before: Sequence[Part], out: Path
         raise UsageError(f"The recording {str(path)!r} is given twice.", hint="Give each recording once.")
 
 
-def _relative(path: Path, out: Path) -> str:
+def _relative_path(path: Path, out: Path) -> str:
     folder = Path(os.path.realpath(out.parent))
     try:
         return Path(os.path.realpath(path)).relative_to(folder).as_posix()
@@ -234,7 +235,7 @@ class Manifest:
 
     Args:
         parts: The recordings.
-        axes: For recordings of shards, how to put their tensors together; None for other recordings.
+        axes: For recordings of shards, how to join the slices of their tensors; None for other recordings.
     """
 
     parts: tuple[Part, ...]
@@ -248,7 +249,7 @@ class Part:
     Args:
         path: Its file.
         prefix: Added before the names of its tensors and nodes.
-        first_sample: The number of its first sample in the whole.
+        first_sample: The number of its first sample in the joined recording.
     """
 
     path: Path
@@ -279,7 +280,7 @@ class JoinedRecording(Recording, Closable):
         file_of_path: dict[Path, FileRecording] = {}
         graphs = KnownGraphs()
         try:
-            for part in parts:  # a manifest lists several files
+            for part in parts:  # several parts may name the same file, with different prefixes
                 if part.path not in file_of_path:
                     file_of_path[part.path] = open_part(part.path, path, graphs)
                     self._keep_open(file_of_path[part.path])
@@ -312,7 +313,7 @@ class JoinedRecording(Recording, Closable):
 
     @cached_property
     def _holders(self) -> dict[str, list[tuple[Part, FileRecording, str]]]:
-        """The parts that have a tensor, and its name in each."""
+        """The parts that have each tensor, with the tensor's name in the part."""
         holders: dict[str, list[tuple[Part, FileRecording, str]]] = {}
         for part, file in self._parts:
             for name in file.names:
@@ -320,7 +321,7 @@ class JoinedRecording(Recording, Closable):
         return holders
 
     def _check_overlaps(self) -> None:
-        """Refuse parts with different values of a tensor at the same place, since the correct ones are unknown."""
+        """Refuse parts with different values of a tensor for a sample and step, since the correct ones are unknown."""
         shared_tensors = [tensor for tensor, holders in self._holders.items() if len(holders) > 1]
         parts_by_names: dict[tuple[int, str], list[int]] = {}  # parts with the same graph and prefix share tensor names
         for number, (part, file) in enumerate(self._parts if shared_tensors else ()):
@@ -345,7 +346,7 @@ class JoinedRecording(Recording, Closable):
             )
 
     def _shared_events(self, numbers: Sequence[int], shared_tensors: Sequence[str]) -> np.ndarray:
-        """Return tensor, sample, step, part and hash of values for tensors that several parts share by name.
+        """Return the events of tensors that several parts have: tensor, sample, step, part and hash of the values.
 
         Args:
             numbers: The parts.
@@ -366,7 +367,7 @@ class JoinedRecording(Recording, Closable):
         return events[events["tensor"] >= 0]
 
     def _keep_open(self, file: FileRecording) -> None:
-        """Open a file if it is closed. If too many files are open, close the least recently read one."""
+        """Open a file if it is closed. If that makes too many open files, close the least recently read one."""
         with self._opening:
             if self._open is None:
                 raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
@@ -416,8 +417,8 @@ class JoinedRecording(Recording, Closable):
                     self._keep_open(file)
                     return file.load(name, number, step)
         if self.kept(tensor, sample, step) is not None:
-            raise not_in_full(tensor, sample, step)
-        raise no_values(tensor, sample, step, self.names)
+            raise not_in_full_error(tensor, sample, step)
+        raise no_values_error(tensor, sample, step, self.names)
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
         """Return dtype, shape and hash of recorded values without reading them; None if unknown."""
@@ -429,7 +430,7 @@ class JoinedRecording(Recording, Closable):
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Return the partial record of values; None if they were recorded in full, or not at all."""
         for file, name, number in self._files_with_sample(tensor, sample):
-            if file.has_part(name, number, step):
+            if file.has_partial_record(name, number, step):
                 with self._opening:
                     self._keep_open(file)
                     return file.kept(name, number, step)
@@ -462,7 +463,7 @@ def _join_graphs(parts: Sequence[tuple[Part, FileRecording]]) -> Graph:
     graphs_added: set[tuple[int, str]] = set()
     for part, file in parts:
         graph, prefix = file.graph, part.prefix
-        if (id(graph), prefix) in graphs_added:  # files of one net share their graph
+        if (id(graph), prefix) in graphs_added:  # files of the same network share one graph object
             continue
         graphs_added.add((id(graph), prefix))
         for node in graph.nodes:
@@ -554,7 +555,7 @@ def opened_recording(side: str | Path | Recording) -> Iterator[Recording]:
     try:
         yield recording
     finally:
-        recording.close()  # type: ignore[attr-defined]  # those of files have it
+        recording.close()  # type: ignore[attr-defined]  # a recording opened from a path has it
 
 
 @overload

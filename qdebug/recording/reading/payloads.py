@@ -1,4 +1,4 @@
-"""The locations of a recording's payloads: listed in a table in format 2, numbered datasets in format 1.
+"""Locate and read a recording's payloads: a table lists them in format 2, and they are numbered datasets in format 1.
 
 Values are read by this package, never by the HDF5 library. Refusals are ValueErrors.
 """
@@ -28,13 +28,13 @@ from qdebug.recording.reading.hdf5_checks import (
 )
 
 __all__ = [
-    "Expected",
+    "ExpectedPayload",
     "Location",
     "NumberedPayloads",
     "Payloads",
     "PlacedPayloads",
+    "check_declared_size",
     "check_extent",
-    "check_room",
     "find_chunk",
     "load_payload",
     "payload_digest",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-class Expected(NamedTuple):
+class ExpectedPayload(NamedTuple):
     """Expected facts of a payload, from the index.
 
     Args:
@@ -81,8 +81,8 @@ class Location(NamedTuple):
         offset: Offset of its bytes if contiguous; None if it has no bytes or is chunked.
         chunk: Shape of a chunk; None without chunks.
         filters: Numbers of the filters of a chunk, in the order of application.
-        find_chunk: Returns the chunk at given coordinates: its offset in the file, its size, and the filters that it
-            lacks.
+        find_chunk: Returns the chunk that begins at a position: its offset in the file, its size, and the filters that
+            it lacks.
         leading_chunk: Leading extents of a chunk that holds values of several payloads.
         index_in_chunk: The payload's coordinates within the leading extents.
     """
@@ -109,17 +109,17 @@ class Payloads(Protocol):
     """Descriptor of the file."""
     size: int
     """Size of the file."""
-    room: int
+    disk_bytes: int
     """Bytes that the file takes on the disk."""
 
     def __len__(self) -> int:
         """Return the number of payloads."""
 
-    def locate(self, expected: Expected) -> Location:
+    def locate(self, expected: ExpectedPayload) -> Location:
         """Find a payload.
 
         Raises:
-            ValueError: It is missing, contradicts the index, or is something that a recording never contains.
+            ValueError: It is missing, contradicts the index, or is not stored as in a recording.
         """
 
 
@@ -130,20 +130,20 @@ class NumberedPayloads:
         group: Its group of payloads (h5py GroupID).
         fd: The file.
         size: Its size.
-        room: Bytes that it takes on the disk.
+        disk_bytes: Bytes that it takes on the disk.
     """
 
-    def __init__(self, group: Any, fd: int | RangeReader, *, size: int, room: int) -> None:
-        self._group, self.fd, self.size, self.room = group, fd, size, room
+    def __init__(self, group: Any, fd: int | RangeReader, *, size: int, disk_bytes: int) -> None:
+        self._group, self.fd, self.size, self.disk_bytes = group, fd, size, disk_bytes
         self._count = int(group.get_num_objs())
 
     def __len__(self) -> int:
         return self._count
 
-    def locate(self, expected: Expected) -> Location:
+    def locate(self, expected: ExpectedPayload) -> Location:
         """Find a payload. Errors as for `Payloads.locate`."""
         dataset, extent = open_dataset(self._group, payload_key(expected.number), file_size=self.size)
-        check_room(extent.nbytes, self.room)
+        check_declared_size(extent.nbytes, self.disk_bytes)
         check_extent(extent, extent.shape, expected)
         itemsize = extent.itemsize
         if extent.chunk is None:
@@ -156,7 +156,7 @@ class NumberedPayloads:
         return Location(extent.shape, itemsize, None, extent.chunk, extent.filters, partial(find_chunk, chunks))
 
 
-def check_extent(extent: Extent, shape: tuple[int, ...], expected: Expected) -> None:
+def check_extent(extent: Extent, shape: tuple[int, ...], expected: ExpectedPayload) -> None:
     """Refuse a dataset whose values contradict the index.
 
     Args:
@@ -175,25 +175,27 @@ def check_extent(extent: Extent, shape: tuple[int, ...], expected: Expected) -> 
         raise ValueError(f"it does not have the type of {expected.dtype} elements")
 
 
-def find_chunk(chunks: Mapping[tuple[int, ...], tuple[int, int, int]], place: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return the entry of a chunk in a table of chunks.
+def find_chunk(
+    chunks: Mapping[tuple[int, ...], tuple[int, int, int]], position: tuple[int, ...]
+) -> tuple[int, int, int]:
+    """Return the entry of the chunk that begins at a position.
 
     Raises:
         ValueError: It is missing.
     """
-    if place not in chunks:
+    if position not in chunks:
         raise ValueError("chunks are missing")
-    return chunks[place]
+    return chunks[position]
 
 
-def check_room(nbytes: int, room: int) -> None:
-    """Refuse a payload that is far larger than the file's disk space.
+def check_declared_size(nbytes: int, disk_bytes: int) -> None:
+    """Refuse a payload whose declared size is implausible for the file's disk space.
 
     Raises:
         ValueError: The payload is too large.
     """
-    if nbytes > MAX_RATIO * room:
-        raise ValueError(f"it declares {nbytes} bytes, but the file has {room} bytes")
+    if nbytes > MAX_RATIO * disk_bytes:
+        raise ValueError(f"it declares {nbytes} bytes, but the file has {disk_bytes} bytes")
 
 
 class PlacedPayloads:
@@ -203,14 +205,14 @@ class PlacedPayloads:
         tables: Its tables of payload locations.
         fd: The file.
         size: Its size.
-        room: Bytes that it takes on the disk.
+        disk_bytes: Bytes that it takes on the disk.
 
     Raises:
         ValueError: The tables contradict each other.
     """
 
-    def __init__(self, tables: Mapping[str, np.ndarray], fd: int | RangeReader, *, size: int, room: int) -> None:
-        self.fd, self.size, self.room = fd, size, room
+    def __init__(self, tables: Mapping[str, np.ndarray], fd: int | RangeReader, *, size: int, disk_bytes: int) -> None:
+        self.fd, self.size, self.disk_bytes = fd, size, disk_bytes
         self._offsets = tables["payloads"]
         self._chunks = tables.get("chunks")
         self._packed, self._shapes = (_rows_by_payload(tables.get(name)) for name in ("packed", "shapes"))
@@ -218,16 +220,16 @@ class PlacedPayloads:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def locate(self, expected: Expected) -> Location:
+    def locate(self, expected: ExpectedPayload) -> Location:
         """Find a payload. Errors as for `Payloads.locate`."""
         number, itemsize = expected.number, physical_dtype(expected.dtype).itemsize
         if number >= len(self._offsets):
             raise ValueError("it is missing")
-        shape = expected.shape if expected.ndim <= INDEX_DIMS else self._long_shape(expected)
+        shape = expected.shape if expected.ndim <= INDEX_DIMS else self._read_high_rank_shape(expected)
         nbytes = math.prod(shape) * itemsize
         if nbytes != expected.nbytes:
             raise ValueError(f"its shape {shape} differs from the index")
-        check_room(nbytes, self.room)
+        check_declared_size(nbytes, self.disk_bytes)
         if nbytes == 0:
             return Location(shape, itemsize)
         offset = int(self._offsets[number])
@@ -237,7 +239,7 @@ class PlacedPayloads:
             raise ValueError(f"it declares {nbytes} bytes, more than the file has")
         return Location(shape, itemsize, offset)
 
-    def _long_shape(self, expected: Expected) -> tuple[int, ...]:
+    def _read_high_rank_shape(self, expected: ExpectedPayload) -> tuple[int, ...]:
         row = self._shapes.get(expected.number)
         if row is None:
             raise ValueError("its shape is missing")
@@ -269,9 +271,9 @@ class PlacedPayloads:
         if not bool((rows["offset"] <= self.size - rows["size"].astype(np.int64)).all()):
             raise ValueError("its chunks lie outside the file")
 
-        def find(place: tuple[int, ...]) -> tuple[int, int, int]:
+        def find(position: tuple[int, ...]) -> tuple[int, int, int]:
             row_index = np.ravel_multi_index(
-                tuple(coordinate // size for coordinate, size in zip(place, chunk, strict=True)), counts
+                tuple(coordinate // size for coordinate, size in zip(position, chunk, strict=True)), counts
             )
             entry: tuple[int, int, int] = rows[row_index].item()
             return entry
@@ -280,14 +282,14 @@ class PlacedPayloads:
 
 
 def _rows_by_payload(rows: np.ndarray | None) -> dict[int, Any]:
-    """Return the rows of a table by their payload."""
+    """Return the rows of a table by the number of their payload."""
     by_payload = {} if rows is None else dict(zip(rows["payload"].tolist(), rows, strict=True))
     if rows is not None and len(by_payload) < len(rows):
         raise ValueError("two rows give the location of one payload")
     return by_payload
 
 
-def read_payload(payloads: Payloads, expected: Expected) -> np.ndarray:
+def read_payload(payloads: Payloads, expected: ExpectedPayload) -> np.ndarray:
     """Return a payload's elements as stored. A very large payload is backed by a temporary file.
 
     Raises:
@@ -301,18 +303,18 @@ def read_payload(payloads: Payloads, expected: Expected) -> np.ndarray:
     if location.offset is not None:
         return _read_contiguous(payloads.fd, location, location.offset, physical)
     spilled_result = Making(location.shape, physical)
-    for place, chunk in _chunks(payloads.fd, location):
+    for position, chunk in _read_chunks(payloads.fd, location):
         extents = tuple(
-            min(size, end - start) for start, size, end in zip(place, chunk.shape, location.shape, strict=True)
+            min(size, end - start) for start, size, end in zip(position, chunk.shape, location.shape, strict=True)
         )
-        region = tuple(slice(start, start + size) for start, size in zip(place, extents, strict=True))
+        region = tuple(slice(start, start + size) for start, size in zip(position, extents, strict=True))
         spilled_result.put(region, chunk.view(physical)[tuple(slice(size) for size in extents)])
     return spilled_result.done()
 
 
 def load_payload(
     payloads: Payloads,
-    expected: Expected,
+    expected: ExpectedPayload,
     digest: bytes,
     *,
     on_verified: Callable[[], object],
@@ -343,7 +345,7 @@ _PIECE_BYTES = 1 << 20
 """Bytes of a payload read at a time."""
 
 
-def payload_digest(payloads: Payloads, expected: Expected) -> bytes:
+def payload_digest(payloads: Payloads, expected: ExpectedPayload) -> bytes:
     """Return the xxh3-128 digest of a payload of any size, using little memory.
 
     Raises:
@@ -354,38 +356,38 @@ def payload_digest(payloads: Payloads, expected: Expected) -> bytes:
     if location.offset is None or not location.nbytes:
         return array_hash(read_payload(payloads, expected))
     digest, block = xxhash.xxh3_128(), np.empty(min(_PIECE_BYTES, location.nbytes), np.uint8)
-    for start in range(0, location.nbytes, _PIECE_BYTES):  # the payload may exceed the memory
+    for start in range(0, location.nbytes, _PIECE_BYTES):  # the payload may be larger than the memory
         piece = block[: min(_PIECE_BYTES, location.nbytes - start)]
         read_bytes(payloads.fd, location.offset + start, piece)
         digest.update(piece.data)
     return digest.digest()
 
 
-def _chunks(fd: int | RangeReader, location: Location) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """Yield the coordinates of each chunk, and its elements as raw bytes."""
+def _read_chunks(fd: int | RangeReader, location: Location) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """Yield the position of each chunk's first element, and the chunk's elements as raw bytes."""
     chunk, find_stored_chunk = location.chunk, location.find_chunk
     if chunk is None or find_stored_chunk is None:
         raise ValueError("it has no location")
     chunk_shape = (*location.leading_chunk, *chunk)
     nbytes = math.prod(chunk_shape) * location.itemsize
     raw = np.dtype(f"V{location.itemsize}")
-    for place in chunks_of(location.shape, chunk):
-        offset, size, mask = find_stored_chunk(place)
+    for position in chunks_of(location.shape, chunk):
+        offset, size, mask = find_stored_chunk(position)
         chunk_bytes = np.empty(size, np.uint8)
         read_bytes(fd, offset, chunk_bytes)
-        filters = tuple(number for at, number in enumerate(location.filters) if not mask >> at & 1)
+        filters = tuple(number for bit, number in enumerate(location.filters) if not mask >> bit & 1)
         values = (
             decompress(chunk_bytes.tobytes(), filters, nbytes=nbytes, itemsize=location.itemsize)
             .view(raw)
             .reshape(chunk_shape)
         )
-        yield place, values[location.index_in_chunk]
+        yield position, values[location.index_in_chunk]
 
 
 def _read_contiguous(fd: int | RangeReader, location: Location, offset: int, physical: np.dtype[Any]) -> np.ndarray:
-    """Copy contiguous elements.
+    """Copy contiguous elements into memory.
 
-    They are never mapped, because truncating a mapped file kills the process (SIGBUS).
+    They are not memory-mapped, because truncating a mapped file would kill the process (SIGBUS).
     """
     if location.nbytes < SPILL_FROM:
         result = np.empty(location.shape, physical)

@@ -18,7 +18,7 @@ import xxhash
 from qdebug.errors import GraphError, PayloadMismatchError, RecordingError
 from qdebug.model import Graph, QuantParams, Recording, RunInfo
 from qdebug.model.kept import Kept
-from qdebug.model.recording import Outline, no_values, not_in_full
+from qdebug.model.recording import Outline, no_values_error, not_in_full_error
 from qdebug.numerics.large_arrays import mapping_of
 from qdebug.recording.format.facts import decode_info
 from qdebug.recording.format.payload import from_physical
@@ -26,8 +26,8 @@ from qdebug.recording.format.specification import GRAPH_TABLES, NO_PAYLOAD, TABL
 from qdebug.recording.reading.bad_file import BAD_FILE_ERRORS, damaged_file_error
 from qdebug.recording.reading.container import Container
 from qdebug.recording.reading.datasets import DatasetPayloads
-from qdebug.recording.reading.event_index import EventIndex, OtherElementsError
-from qdebug.recording.reading.payloads import Expected, Payloads, load_payload, payload_digest, read_payload
+from qdebug.recording.reading.event_index import ElementsMismatchError, EventIndex
+from qdebug.recording.reading.payloads import ExpectedPayload, Payloads, load_payload, payload_digest, read_payload
 from qdebug.recording.reading.tables import (
     Tables,
     check_graph,
@@ -38,13 +38,13 @@ from qdebug.recording.reading.tables import (
     decode_run,
     decode_texts,
 )
-from qdebug.recording.remote_url import absolute, written
+from qdebug.recording.remote_url import absolute_path, format_path
 
 __all__ = ["Closable", "Event", "FileRecording", "mismatch_error"]
 
 
 class Closable:
-    """A context manager that is closed when its block ends."""
+    """Base of objects that are closed at the end of their `with` block."""
 
     def close(self) -> None:
         """Release all resources. A second call does nothing."""
@@ -129,8 +129,8 @@ class KnownGraphs:
     """Graphs shared by files that are read together.
 
     Attributes:
-        tables: The tables of each, by their hash.
-        graphs: The graphs, by that hash and the run's facts about the graph.
+        tables: The tables of each graph, by their hash.
+        graphs: The graphs, by the hash of their tables and the run's facts about them.
     """
 
     def __init__(self) -> None:
@@ -158,10 +158,10 @@ class KnownGraphs:
 _CACHED_BYTES = 64 << 20
 """Maximum bytes of arrays that a recording caches in memory.
 
-A comparison requests the same few several times in a row.
+A comparison requests the same few arrays several times in a row.
 """
 _CACHED_RECORDS = 1024
-"""Maximum number of cached partial records without elements: a comparison reads those of a tensor many times."""
+"""Maximum number of cached partial records without elements, which a comparison reads many times per tensor."""
 _CACHED_SPILLED = 2
 """Maximum number of cached arrays in temporary files."""
 
@@ -170,37 +170,37 @@ class _ArrayCache:
     """Loaded arrays: those that callers still reference, and the most recent ones."""
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
-        self._last: OrderedDict[int, np.ndarray] = OrderedDict()
-        self._bytes = 0  # total size of the arrays in _last
+        self._referenced: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
+        self._recent: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._bytes = 0  # total size of the arrays in _recent
         self._spilled: deque[np.ndarray] = deque(maxlen=_CACHED_SPILLED)
         self._lock = Lock()
 
     def get(self, row: int) -> np.ndarray | None:
         """Return the array of an event; None if it must be read."""
         with self._lock:
-            array = self._known.get(row)
-            if row in self._last:
-                self._last.move_to_end(row)
+            array = self._referenced.get(row)
+            if row in self._recent:
+                self._recent.move_to_end(row)
         return None if array is None else array.view()
 
     def add(self, row: int, array: np.ndarray) -> np.ndarray:
         """Cache a read-only array. Return a view of it that cannot be made writable."""
         with self._lock:
-            self._known[row] = array
+            self._referenced[row] = array
             if mapping_of(array) is not None:
                 self._spilled.append(array)
-            elif array.nbytes <= _CACHED_BYTES and row not in self._last:
-                self._last[row] = array
+            elif array.nbytes <= _CACHED_BYTES and row not in self._recent:
+                self._recent[row] = array
                 self._bytes += array.nbytes
             while self._bytes > _CACHED_BYTES:
-                self._bytes -= self._last.popitem(last=False)[1].nbytes
+                self._bytes -= self._recent.popitem(last=False)[1].nbytes
         return array.view()
 
     def clear(self) -> None:
         """Drop all arrays."""
         with self._lock:
-            self._last.clear()
+            self._recent.clear()
             self._bytes = 0
             self._spilled.clear()
 
@@ -282,7 +282,7 @@ class FileRecording(Recording, Closable):
             raise damaged_file_error(self.path, exc) from None
 
     def _places(self, rows: np.ndarray) -> Iterator[tuple[str, int, int]]:
-        """Yield the tensor, sample and step of rows of the index."""
+        """Yield the tensor, sample and step of each of the given rows of the index."""
         columns = (rows[name].tolist() for name in ("tensor", "sample", "step"))
         return ((self._names[tensor], sample, step) for tensor, sample, step in zip(*columns, strict=True))
 
@@ -353,11 +353,11 @@ class FileRecording(Recording, Closable):
 
         A constant's values apply to all of them.
         """
-        return self._row(tensor, sample, step) is not None
+        return self._find_full_row(tensor, sample, step) is not None
 
-    def has_part(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+    def has_partial_record(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Return whether a partial record exists for a sample and step."""
-        event = self._event(tensor, sample, step)
+        event = self._find_row(tensor, sample, step)
         return event is not None and self._index.is_partial(event)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
@@ -370,11 +370,11 @@ class FileRecording(Recording, Closable):
             PayloadMismatchError: The values do not match their hash.
             RecordingError: No values are recorded under this name, sample and step, or the file is damaged or closed.
         """
-        row = self._row(tensor, sample, step)
+        row = self._find_full_row(tensor, sample, step)
         if row is None and self.kept(tensor, sample, step) is not None:
-            raise not_in_full(tensor, sample, step)
+            raise not_in_full_error(tensor, sample, step)
         if row is None:
-            raise no_values(tensor, sample, step, self.names)
+            raise no_values_error(tensor, sample, step, self.names)
         container, expected = self._open_container(), self._index.expected(row)
         cached = self._arrays.get(row)
         if cached is not None:
@@ -387,7 +387,7 @@ class FileRecording(Recording, Closable):
         array.flags.writeable = False
         return self._arrays.add(row, array)
 
-    def _read_verified(self, container: Container, expected: Expected, row: int) -> np.ndarray:
+    def _read_verified(self, container: Container, expected: ExpectedPayload, row: int) -> np.ndarray:
         """Read the payload of an event, and verify its hash unless that was done before.
 
         Raises:
@@ -415,7 +415,7 @@ class FileRecording(Recording, Closable):
 
         Returns None if they were not recorded in full, or have more dimensions than the index can hold.
         """
-        row = self._row(tensor, sample, step)
+        row = self._find_full_row(tensor, sample, step)
         return None if row is None else self._index.outline(row)
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
@@ -424,7 +424,7 @@ class FileRecording(Recording, Closable):
         Raises:
             RecordingError: The file is damaged or closed.
         """
-        event = self._event(tensor, sample, step)
+        event = self._find_row(tensor, sample, step)
         if event is None or not self._index.is_partial(event):
             return None
         return self._read_partial(event)
@@ -440,7 +440,7 @@ class FileRecording(Recording, Closable):
             return cached
         try:
             record = self._index.kept(self._payloads(), event)
-        except OtherElementsError:
+        except ElementsMismatchError:
             raise mismatch_error(self.path, [self._names[self._index.rows["tensor"][event]]]) from None
         except BAD_FILE_ERRORS as exc:
             raise damaged_file_error(self.path, exc) from None
@@ -488,7 +488,7 @@ class FileRecording(Recording, Closable):
         """
         container = self._open_container()
         if container.version == 1 or container.rewritten:
-            return  # its tensors were read through their datasets
+            return  # its payloads are read through the datasets anyway
         datasets, events = self._dataset_payloads(container), (self._index.rows["payload"] != NO_PAYLOAD).nonzero()[0]
         full_events = ((event, "", self._index.expected(event)) for event in events.tolist())
         for row, part_name, expected in (*full_events, *self._index.elements()):
@@ -519,12 +519,13 @@ class FileRecording(Recording, Closable):
             steps=self._steps_in_file,
         )
 
-    def _row(self, tensor: str, sample: int, step: int) -> int | None:
-        """Return the row of the index for values recorded in full; None if there is none."""
-        event = self._event(tensor, sample, step)
+    def _find_full_row(self, tensor: str, sample: int, step: int) -> int | None:
+        """Return the row of the event with values that were recorded in full; None without such values."""
+        event = self._find_row(tensor, sample, step)
         return None if event is None or self._index.is_partial(event) else event
 
-    def _event(self, tensor: str, sample: int, step: int) -> int | None:
+    def _find_row(self, tensor: str, sample: int, step: int) -> int | None:
+        """Return the row of the event of a tensor at a sample and step; None if there is none."""
         row = self._rows.get(tensor)
         if row is None:
             return None
@@ -532,10 +533,10 @@ class FileRecording(Recording, Closable):
 
     def _open_container(self) -> Container:
         if not self._container.is_open:
-            raise RecordingError(f"The recording {written(self.path)!r} is closed.", hint="Open it again.")
+            raise RecordingError(f"The recording {format_path(self.path)!r} is closed.", hint="Open it again.")
         return self._container
 
-    # -- life
+    # -- opening and closing
 
     @property
     def nbytes(self) -> int:
@@ -558,10 +559,10 @@ class FileRecording(Recording, Closable):
         self._container.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileRecording, (absolute(self.path),)
+        return FileRecording, (absolute_path(self.path),)
 
     def __del__(self) -> None:
-        if hasattr(self, "_container") and not sys.is_finalizing():  # then modules that closing needs may be gone
+        if hasattr(self, "_container") and not sys.is_finalizing():  # at exit, modules that `close` needs may be gone
             self.close()
 
 
@@ -575,7 +576,7 @@ def mismatch_error(path: Path, tensors: Sequence[str]) -> PayloadMismatchError:
     names = ", ".join(map(repr, tensors[:_MAX_NAMES]))
     more_text = f" and {len(tensors) - _MAX_NAMES} more" if len(tensors) > _MAX_NAMES else ""
     return PayloadMismatchError(
-        f"The bytes of tensor{'s' if len(tensors) > 1 else ''} {names}{more_text} in {written(path)!r} differ from "
+        f"The bytes of tensor{'s' if len(tensors) > 1 else ''} {names}{more_text} in {format_path(path)!r} differ from "
         "what was recorded.",
         hint="Copy the file again, or record the run again.",
     )

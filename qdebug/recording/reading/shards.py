@@ -1,8 +1,8 @@
-"""Read the recordings of ranks that each hold a slice of the same tensors as one, without copying them.
+"""Read the recordings of several ranks as one. Each rank holds slices of the same tensors, which are joined on loading.
 
-Rules name the axis along which each tensor is sliced (Shoeybi et al., "Megatron-LM", 2019, arXiv:1909.08053, section
-3: weights of a first layer by columns, those of a second by rows). `parse_axes` specifies their text. A tensor without
-an axis is replicated: the ranks should hold the same values, and `replica_differences` tells where they do not.
+Rules state the axis along which each tensor is sliced (Shoeybi et al., "Megatron-LM", 2019, arXiv:1909.08053, section
+3: the weights of one layer by columns, those of the next by rows). `parse_axes` defines their syntax. A tensor without
+an axis is replicated: all ranks should hold the same values, and `replica_differences` finds values that differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qdebug.errors import NotARecordingError, RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording, Role, RunInfo, TensorInfo
 from qdebug.model.dtypes import is_integer
 from qdebug.model.kept import Kept
-from qdebug.model.recording import TOKEN_INDEX, Outline, no_values, not_in_full
+from qdebug.model.recording import TOKEN_INDEX, Outline, no_values_error, not_in_full_error
 from qdebug.recording.format.facts import join_infos
 from qdebug.recording.reading.read import Closable, FileRecording, KnownGraphs
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Axes", "ReplicaDifference", "ShardAxis", "ShardedRecording", "open_part", "parse_axes"]
 
 _MOST_RANKS = 64
-"""Maximum number of ranks: all files stay open, and each takes two descriptors."""
+"""Maximum number of ranks, since all files stay open and each takes two descriptors."""
 _MOST_DIMENSIONS = 32
 _MOST_BLOCKS = 1 << 20
 _REPLICATED = "replicated"
@@ -53,17 +53,17 @@ _EXTENT_ATTRIBUTES = frozenset(
         "v_hidden_size",
     }
 )
-"""Attributes that state how much of a tensor a node sees, which is one rank's share."""
+"""Attributes that depend on the extents of a tensor, and so describe only the slice of one rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardAxis:
-    """How the slices of a tensor are put together.
+    """How the slices of a tensor are joined.
 
     Args:
-        axis: The axis; negative axes count from the last one.
-        blocks: Relative sizes of the blocks that each slice holds one after another. Block by block, the slices of all
-            ranks follow each other.
+        axis: The axis; negative axes count from the end.
+        blocks: Relative sizes of the blocks that each slice consists of. The joined tensor has the first block of all
+            ranks, then the second block of all ranks, and so on.
     """
 
     axis: int
@@ -71,15 +71,15 @@ class ShardAxis:
 
 
 Axes = Mapping[str, ShardAxis | None]
-"""The axis of the tensors that match a pattern, None for replicated ones. The first matching pattern applies."""
+"""Axes by name pattern; None for replicated tensors. The first pattern that matches a tensor applies."""
 
 
 def parse_axes(text: str) -> Axes:
     """Parse rules such as "qkv_proj=0:1:1:1,o_proj=1,*=replicated".
 
-    A pattern (`*`, `?`, `[seq]`) matches a tensor if it matches its name, or some consecutive parts of it between dots
-    or slashes. After the axis, `:` and numbers say that each slice consists of blocks of these relative sizes, such as
-    queries, keys and values.
+    A pattern (`*`, `?`, `[seq]`) matches a tensor if it matches the whole name, or consecutive parts of the name, which
+    dots or slashes separate. Numbers after the axis, each preceded by `:`, are the relative sizes of the blocks that
+    each slice consists of, such as queries, keys and values.
 
     Raises:
         UsageError: A rule is invalid.
@@ -108,15 +108,15 @@ def _parse_axis(rule: str, value: str) -> ShardAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDifference:
-    """A replicated tensor of which a rank has other values than most ranks.
+    """A replicated tensor whose values on one rank differ from the values on most ranks.
 
     Args:
         tensor: The tensor.
         rank: The number of the rank.
         path: Its recording.
-        reference: The recording of a rank that holds what most ranks hold, of the first rank if there is no majority.
-        places: The samples and steps at which its values differ.
-        stats: The error over these, without those that were kept in part.
+        reference: The recording of the first rank with the most common values.
+        places: The samples and steps at which the values differ.
+        stats: The error at these places, except where the values were recorded only in part.
     """
 
     tensor: str
@@ -128,14 +128,14 @@ class ReplicaDifference:
 
 
 class ShardedRecording(Recording, Closable):
-    """Recordings of ranks as one: slices of a tensor are put together when it is loaded.
+    """Recordings of several ranks as one. The slices of a tensor are joined when it is loaded.
 
     A replicated tensor has the first rank's values.
 
     Args:
         paths: The recordings, in the order of the ranks.
-        axes: How their tensors are put together.
-        path: The path of the whole.
+        axes: How the slices of their tensors are joined.
+        path: The manifest.
 
     Raises:
         RecordingError: A recording cannot be read, the ranks have different graphs or tensors, or no rule matches a
@@ -208,7 +208,7 @@ class ShardedRecording(Recording, Closable):
             raise RecordingError(f"The ranks cannot be joined: {exc}.", hint=_SYNTAX_HINT) from None
 
     def _join_node(self, node: Node, integer_constants: set[str]) -> Node:
-        """Return a node; without its operator if that is described by one rank's share of the tensors."""
+        """Return a node, without its operator if attributes or integer constants describe only one rank's slice."""
         if not any(self._axis_of.get(name) for name in (*node.inputs, *node.outputs)):
             return node
         has_share = not _EXTENT_ATTRIBUTES.isdisjoint(node.attrs) or not integer_constants.isdisjoint(node.inputs)
@@ -226,7 +226,7 @@ class ShardedRecording(Recording, Closable):
                 raise _quant_error(first.name)
             return first
         shapes = [info.shape for info in infos]
-        dimension = None if shapes[0] is None else _dimension(axis, len(shapes[0]), first.name)
+        dimension = None if shapes[0] is None else _positive_axis(axis, len(shapes[0]), first.name)
         shape: tuple[int | None, ...] | None = None
         if dimension is not None and shapes[0] is not None:
             extents = [None if shape is None or len(shape) <= dimension else shape[dimension] for shape in shapes]
@@ -272,22 +272,22 @@ class ShardedRecording(Recording, Closable):
         return all(file.has(tensor, sample, step) for file in self._holders(tensor))
 
     def _holders(self, tensor: str) -> Sequence[FileRecording]:
-        """The ranks whose values make up a tensor."""
+        """Return the ranks whose values make up a tensor."""
         return self._ranks if self._axis_of.get(tensor) else self._ranks[:1]
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements, read-only.
 
         Raises:
-            RecordingError: A rank has no values under this name, sample and step, or the slices do not fit together.
+            RecordingError: A rank has no values under this name, sample and step, or the slices cannot be joined.
         """
         axis = self._axis_of.get(tensor)
         if axis is None:
             return self._ranks[0].load(tensor, sample, step)
         if not self.has(tensor, sample, step):
-            if any(file.has_part(tensor, sample, step) for file in self._ranks):
-                raise not_in_full(tensor, sample, step)
-            raise no_values(tensor, sample, step, self.names)
+            if any(file.has_partial_record(tensor, sample, step) for file in self._ranks):
+                raise not_in_full_error(tensor, sample, step)
+            raise no_values_error(tensor, sample, step, self.names)
         slices = [file.load(tensor, sample, step) for file in self._ranks]
         joined = _join_slices(tensor, slices, axis)
         joined.flags.writeable = False
@@ -310,17 +310,17 @@ class ShardedRecording(Recording, Closable):
         return None if self._axis_of.get(tensor) else self._ranks[0].kept(tensor, sample, step)
 
     def check_shards(self) -> None:
-        """Check, without reading values, that all tensors fit together at every sample and step.
+        """Check, without reading values, that the slices of all tensors can be joined at every sample and step.
 
         Raises:
-            RecordingError: Shapes or types do not fit, or a rank lacks values that another rank has.
+            RecordingError: Shapes or types do not match, or a rank lacks values that another rank has.
         """
         for tensor in self.names:
             axis = self._axis_of[tensor]
             for file in self._ranks[1:]:
-                apart = set(file.places(tensor)) ^ set(self.places(tensor))
-                if apart:
-                    sample, step = min(apart)
+                unshared_places = set(file.places(tensor)) ^ set(self.places(tensor))
+                if unshared_places:
+                    sample, step = min(unshared_places)
                     holders = [self._ranks[0].path, file.path]
                     lacking, holder = holders if (sample, step) in file.places(tensor) else holders[::-1]
                     raise RecordingError(
@@ -330,20 +330,20 @@ class ShardedRecording(Recording, Closable):
                     )
             for sample, step in self.places(tensor):
                 outlines = [file.outline(tensor, sample, step) for file in self._ranks]
-                present = [(rank, outline) for rank, outline in enumerate(outlines) if outline is not None]
-                _check_types(tensor, present)
+                known_outlines = [(rank, outline) for rank, outline in enumerate(outlines) if outline is not None]
+                _check_types(tensor, known_outlines)
                 if axis is None:
-                    _check_replicated_shapes(tensor, present)
+                    _check_replicated_shapes(tensor, known_outlines)
                 else:
-                    _joined_shape(tensor, [outline.shape for _, outline in present], axis)
+                    _joined_shape(tensor, [outline.shape for _, outline in known_outlines], axis)
 
     def partial_tensors(self) -> list[str]:
-        """Return the sliced tensors that a rank kept only in part, so that they cannot be put together."""
+        """Return the sliced tensors that cannot be joined, because some rank recorded them only in part."""
         sliced = (name for name in self.names if self._axis_of[name])
         return [name for name in sliced if any(not self.has(name, *place) for place in self.places(name))]
 
     def replica_differences(self, *, progress: Callable[[int, int], None] | None = None) -> Iterator[ReplicaDifference]:
-        """Compare each replicated tensor of all ranks. Only values with different hashes are read.
+        """Yield the replicated tensors whose values differ between ranks. Only values with different hashes are read.
 
         Args:
             progress: Called with the number of compared tensors and their total.
@@ -357,15 +357,19 @@ class ShardedRecording(Recording, Closable):
     def _compare_replicas(self, tensor: str) -> Iterator[ReplicaDifference]:
         places = self.places(tensor)
         digests = [tuple(_digest(file, tensor, place) for place in places) for file in self._ranks]
-        reference = max(range(len(digests)), key=lambda rank: digests.count(digests[rank]))  # the first of the largest
+        reference = max(
+            range(len(digests)), key=lambda rank: digests.count(digests[rank])
+        )  # the first rank with the most common values
         for rank, digest in enumerate(digests):
             differing = [
-                place for place, mine, usual in zip(places, digest, digests[reference], strict=True) if mine != usual
+                place
+                for place, own_digest, common_digest in zip(places, digest, digests[reference], strict=True)
+                if own_digest != common_digest
             ]
             if not differing:
                 continue
             stats, unequal_places = self._replica_error(tensor, rank, reference, differing)
-            if unequal_places:  # -0.0 equals 0.0, though not in a hash
+            if unequal_places:  # hashes may differ although values are equal: -0.0 and 0.0
                 yield ReplicaDifference(
                     tensor=tensor,
                     rank=rank,
@@ -378,16 +382,16 @@ class ShardedRecording(Recording, Closable):
     def _replica_error(
         self, tensor: str, rank: int, reference: int, places: Sequence[tuple[int, int]]
     ) -> tuple[ErrorStats, list[tuple[int, int]]]:
-        """Return the error of a rank over places, and the places at which it differs."""
+        """Return the error of a rank at the given places, and the places at which its values differ."""
         quant = self.graph.tensors[tensor].quant if tensor in self.graph.tensors else None
-        from qdebug.numerics.accumulate import ErrorAccumulator  # opening a recording does not need it
+        from qdebug.numerics.accumulate import ErrorAccumulator  # not needed to open a recording
 
         total_error = ErrorAccumulator(reference_quant=quant, backend_quant=quant)
         unequal_places: list[tuple[int, int]] = []
         for sample, step in places:
             files = self._ranks[reference], self._ranks[rank]
             if not all(file.has(tensor, sample, step) for file in files):
-                unequal_places.append((sample, step))  # partially kept values: their hashes differ
+                unequal_places.append((sample, step))  # recorded in part, and the hashes differ
                 continue
             values = [file.load(tensor, sample, step) for file in files]
             error = total_error.apart(values[0], values[1], sample=sample)
@@ -406,13 +410,13 @@ class ShardedRecording(Recording, Closable):
 
 
 def _check_graph(first: FileRecording, other: FileRecording, rank: int) -> None:
-    """Refuse a rank with other nodes or tensors than the first one. Attributes may differ, as shares do."""
+    """Refuse a rank whose nodes or tensors differ from those of the first rank, except in attributes."""
     hint = "Join ranks of one model, or stages of a pipeline: --by tensors."
-    for mine, usual in zip(other.graph.nodes, first.graph.nodes, strict=False):
-        if any(getattr(mine, fact) != getattr(usual, fact) for fact in ("name", "op", "inputs", "outputs")):
+    for node, first_node in zip(other.graph.nodes, first.graph.nodes, strict=False):
+        if any(getattr(node, fact) != getattr(first_node, fact) for fact in ("name", "op", "inputs", "outputs")):
             raise RecordingError(
-                f"Rank {rank} ran a different graph: {str(other.path)!r} has node {mine.name!r} ({mine.op}) where "
-                f"{str(first.path)!r} has {usual.name!r} ({usual.op}).",
+                f"Rank {rank} ran a different graph: {str(other.path)!r} has node {node.name!r} ({node.op}) where "
+                f"{str(first.path)!r} has {first_node.name!r} ({first_node.op}).",
                 hint=hint,
             )
     counts = len(other.graph.nodes), len(first.graph.nodes)
@@ -422,23 +426,23 @@ def _check_graph(first: FileRecording, other: FileRecording, rank: int) -> None:
             f"has {counts[1]}.",
             hint=hint,
         )
-    apart = sorted(other.graph.tensors.keys() ^ first.graph.tensors.keys())
-    if apart:
-        holder, lacking = (other, first) if apart[0] in other.graph.tensors else (first, other)
+    unshared_names = sorted(other.graph.tensors.keys() ^ first.graph.tensors.keys())
+    if unshared_names:
+        holder, lacking = (other, first) if unshared_names[0] in other.graph.tensors else (first, other)
         raise RecordingError(
-            f"{str(lacking.path)!r} has no tensor {apart[0]!r}, but {str(holder.path)!r} has.", hint=hint
+            f"{str(lacking.path)!r} has no tensor {unshared_names[0]!r}, but {str(holder.path)!r} has.", hint=hint
         )
 
 
 def _digest(file: FileRecording, tensor: str, place: tuple[int, int]) -> tuple[object, ...] | None:
-    """Return dtype, shape and hash of values, also of those that were kept in part; None if there are none."""
+    """Return dtype, shape and hash of values that were recorded in full or in part; None if none were recorded."""
     if (outline := file.outline(tensor, *place)) is not None:
         return tuple(outline)
-    record = file.kept(tensor, *place) if file.has_part(tensor, *place) else None
+    record = file.kept(tensor, *place) if file.has_partial_record(tensor, *place) else None
     return None if record is None else (record.dtype, record.shape, record.digest)
 
 
-def _dimension(axis: ShardAxis, rank: int, tensor: str) -> int:
+def _positive_axis(axis: ShardAxis, rank: int, tensor: str) -> int:
     if not -rank <= axis.axis < rank:
         raise RecordingError(
             f"Tensor {tensor!r} has {rank} dimensions, but is to be joined along axis {axis.axis}.",
@@ -468,14 +472,14 @@ def _check_replicated_shapes(tensor: str, outlines: Sequence[tuple[int, Outline]
 
 
 def _joined_shape(tensor: str, shapes: Sequence[tuple[int, ...]], axis: ShardAxis) -> tuple[int, ...]:
-    """Return the shape of the whole.
+    """Return the shape of the joined tensor.
 
     Raises:
-        RecordingError: The shapes of the slices do not fit.
+        RecordingError: Slices of these shapes cannot be joined.
     """
     if not shapes:
         return ()
-    dimension = _dimension(axis, len(shapes[0]), tensor)
+    dimension = _positive_axis(axis, len(shapes[0]), tensor)
     other_extents = [(*shape[:dimension], *shape[dimension + 1 :]) for shape in shapes]
     for rank, shape in enumerate(shapes):
         if len(shape) != len(shapes[0]) or other_extents[rank] != other_extents[0]:
@@ -514,7 +518,7 @@ def _quant_error(tensor: str) -> RecordingError:
 
 
 def _join_quants(infos: Sequence[TensorInfo], axis: ShardAxis, dimension: int | None) -> QuantParams | None:
-    """Return the quantization of the whole. Scales by channel are joined along the axis of the slices."""
+    """Return the quantization of the joined tensor. Per-channel scales are joined if the channels are sliced."""
     tensor, quants = infos[0].name, [info.quant for info in infos]
     first = quants[0]
     if first is None or first.axis is None or not first.per_channel:
@@ -527,20 +531,31 @@ def _join_quants(infos: Sequence[TensorInfo], axis: ShardAxis, dimension: int | 
         if any(quant != first for quant in quants):
             raise _quant_error(tensor)
         return first
-    same = [quant for quant in quants if quant is not None and (quant.axis, quant.block_size) == (first.axis, None)]
-    simple = [quant for quant in same if quant.scale.ndim == 1 and quant.multiplier is None and quant.shift is None]
-    if len(simple) < len(quants):
+    matching_quants = [
+        quant for quant in quants if quant is not None and (quant.axis, quant.block_size) == (first.axis, None)
+    ]
+    joinable_quants = [
+        quant for quant in matching_quants if quant.scale.ndim == 1 and quant.multiplier is None and quant.shift is None
+    ]
+    if len(joinable_quants) < len(quants):
         raise _quant_error(tensor)
-    joined = (_join_slices(tensor, arrays, replace(axis, axis=0)) for arrays in _columns(simple))
+    joined = (
+        _join_slices(tensor, arrays, replace(axis, axis=0)) for arrays in _scales_and_zero_points(joinable_quants)
+    )
     return replace(first, scale=next(joined), zero_point=next(joined))
 
 
-def _columns(quants: Sequence[QuantParams]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _scales_and_zero_points(quants: Sequence[QuantParams]) -> tuple[list[np.ndarray], list[np.ndarray]]:
     return [quant.scale for quant in quants], [quant.zero_point for quant in quants]
 
 
 def open_part(part: Path, path: Path, graphs: KnownGraphs) -> FileRecording:
-    """Open one of the recordings that `path` joins. `graphs` are those of the recordings opened before it.
+    """Open one of the recordings that a manifest joins.
+
+    Args:
+        part: The recording.
+        path: The manifest.
+        graphs: Graphs of the recordings that were opened before; this recording's graph is added.
 
     Raises:
         RecordingError: It cannot be read.

@@ -59,15 +59,15 @@ _ROW_REFERENCES = (
 
 
 def check_runs(title: str, offsets: np.ndarray, lengths: np.ndarray, size: int) -> None:
-    """Check that runs lie inside a pool, without overflow, and are together not longer than the pool.
+    """Check that runs (offset and length) lie inside a pool, and that their total length does not exceed it.
 
-    A writer's runs do not overlap. Overlapping runs would let a small file grow without bound in memory.
+    A writer's runs do not overlap. Overlapping runs would allow a small file to expand without bound in memory.
 
     Raises:
         ValueError: A run is invalid, or the runs are too long together.
     """
     lengths = lengths.astype(np.uint64)
-    # lengths above `size` fail the check of the sum below
+    # Lengths are capped at `size` so that the difference cannot wrap around. Longer ones fail the next check.
     if bool(np.any(offsets > np.uint64(size) - np.minimum(lengths, size))):
         raise ValueError(f"{title} point outside their pool")
     if float(lengths.sum(dtype=np.float64)) > size:
@@ -91,7 +91,7 @@ def check_index(tables: Tables, optional: Tables, run: Mapping[str, Any], payloa
         tables: The tables.
         optional: The optional tables that the file has.
         run: Facts of the run, from `decode_run`.
-        payloads: Number of datasets that hold payloads.
+        payloads: Number of payloads in the file.
 
     Raises:
         ValueError: A row has a dangling reference or contradicts itself, or two rows have the same place.
@@ -123,13 +123,19 @@ def _itemsizes(codes: np.ndarray) -> np.ndarray:
     """Return the element size in bytes for each dtype code; all codes must be valid."""
     sizes = np.zeros(len(LOGICAL_DTYPES), np.uint64)
     codes_used = np.bincount(codes).nonzero()[0]  # np.unique would load all of numpy.ma
-    for code in codes_used.tolist():  # some dtypes need a library, which most recordings can do without
+    for code in codes_used.tolist():  # not all codes: some dtypes would load a library that most recordings do not need
         sizes[code] = physical_dtype(LOGICAL_DTYPES[code]).itemsize
     return np.asarray(sizes[codes])
 
 
 def _check_places(index: np.ndarray, constant: np.ndarray, run: Mapping[str, Any]) -> None:
-    """Check that no two rows have the same place. `constant` marks the tensors that are constants."""
+    """Check samples and steps: they match the run, and no two rows of a tensor have the same ones.
+
+    Args:
+        index: The index.
+        constant: For each row of /tensors, whether it is a constant.
+        run: Facts of the run, from `decode_run`.
+    """
     tensor, sample, step = (np.ascontiguousarray(index[column]) for column in ("tensor", "sample", "step"))
     if (int(np.maximum.reduce(sample)) + 1, int(np.maximum.reduce(step)) + 1) != (run["samples"], run["steps"]):
         raise ValueError("the samples or steps of the index are not those of the run")
@@ -143,7 +149,7 @@ def _check_places(index: np.ndarray, constant: np.ndarray, run: Mapping[str, Any
 
 
 def constant_tensors(tables: Tables) -> np.ndarray:
-    """Return a mask of the rows of the tensor table that are constants."""
+    """Return for each row of /tensors whether it is a constant."""
     constant: np.ndarray = tables["tensors"]["role"] == ROLES.index(Role.CONSTANT)
     return constant
 
@@ -170,7 +176,7 @@ def check_graph(tables: Tables) -> None:
 
 
 def check_positions(positions: np.ndarray, count: int) -> None:
-    """Check the positions from a file: ascending, and inside the tensor.
+    """Check that the positions of kept elements are ascending and inside their tensor.
 
     Raises:
         ValueError: The positions are not ascending, or are out of range.
@@ -284,7 +290,10 @@ def decode_graph(tables: Tables, run: Mapping[str, Any]) -> Graph:
 
 
 def rows_of(table: np.ndarray) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a table as tuples, in batches, since converting all at once blocks other threads for 60 ms."""
+    """Yield the rows of a table as tuples.
+
+    They are converted in batches, since converting a large table at once would block other threads for 60 ms.
+    """
     for start in range(0, len(table), _ROWS_AT_ONCE):
         yield from table[start : start + _ROWS_AT_ONCE].tolist()
 
@@ -323,15 +332,20 @@ def _placements(run: Mapping[str, Any], count: int) -> dict[int, str]:
     Raises:
         ValueError: The placements are invalid.
     """
-    places = run["graph"].get("placements", {})
-    if not isinstance(places, dict) or not all(isinstance(rows, list) for rows in places.values()):
+    rows_of_placement = run["graph"].get("placements", {})
+    if not isinstance(rows_of_placement, dict) or not all(
+        isinstance(rows, list) for rows in rows_of_placement.values()
+    ):
         raise ValueError("the placements of nodes cannot be decoded")
-    place_of_row = {
-        row: place for place, rows in places.items() for row in rows if type(row) is int and 0 <= row < count
+    placement_of_row = {
+        row: placement
+        for placement, rows in rows_of_placement.items()
+        for row in rows
+        if type(row) is int and 0 <= row < count
     }
-    if len(place_of_row) != sum(map(len, places.values())):
+    if len(placement_of_row) != sum(map(len, rows_of_placement.values())):
         raise ValueError("placements refer to missing nodes, or to a node twice")
-    return place_of_row
+    return placement_of_row
 
 
 def _decode_nodes(
@@ -406,7 +420,7 @@ def _decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:
 
 
 def _read_array(pool: np.ndarray, offset: int, dims: np.ndarray) -> np.ndarray:
-    """Return an array from a pool. The extents come from an untrusted file."""
+    """Return an array from a pool, after checking its extents, which come from an untrusted file."""
     shape = [int(extent) for extent in dims]
     count = 1
     for extent in shape:

@@ -1,7 +1,7 @@
 """Read a whole recording in a separate process, and report any faults.
 
-The HDF5 library may not survive hostile files. So a child process with limits on memory and time reads the file. The
-child may crash, hang or grow, and the parent reports the result.
+The HDF5 library may not survive hostile files. So a child process with limits on memory and time reads the file. If the
+child crashes, hangs or exceeds a limit, the parent reports that.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from qdebug.recording.reading.opening import is_manifest, read_manifest
 __all__ = ["VerifiedContents", "main", "verify"]
 
 MEMORY_LIMIT = 2 << 30
-"""Maximum address space of the child in bytes. It actually uses a small part of it."""
+"""Maximum address space of the child in bytes, of which it actually uses a small part."""
 
 _ERROR_TYPES = (NotARecordingError, PayloadMismatchError)
-"""Errors that the child may raise, besides their base class."""
+"""Errors that the child may report, besides their base class."""
 _MIN_MEMORY = 256 << 20
 _MIN_SECONDS = 20
 _BYTES_PER_SECOND = 20 << 20
@@ -60,7 +60,7 @@ class VerifiedContents:
 
 
 def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = None) -> VerifiedContents:
-    """Check a whole recording in a guarded process: structure, graph, and the hash of every array.
+    """Check a whole recording in a process with limits: its structure, its graph, and the hash of every array.
 
     Args:
         path: The file.
@@ -83,7 +83,7 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
 
 
 def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float | None) -> VerifiedContents:
-    """Check files one after another in a single process, with common limits.
+    """Check files sequentially in a single process. The limits apply to all of them together.
 
     Args:
         path: The recording that the files are parts of.
@@ -97,7 +97,7 @@ def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float
     seconds = max(math.ceil(timeout), 1)
     command = [sys.executable, "-P", "-c", _CHILD_CODE, json.dumps(sys.path), str(memory), str(seconds)]
     try:
-        process = subprocess.run(  # noqa: S603  this very interpreter
+        process = subprocess.run(  # noqa: S603  runs this interpreter
             command,
             capture_output=True,
             timeout=_WALL_FACTOR * seconds,
@@ -137,9 +137,9 @@ def main() -> None:
     path = Path()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE_SECONDS))
-    if sys.platform == "linux":  # other systems ignore this limit, or it stops the loader
+    if sys.platform == "linux":  # other systems ignore this limit, or cannot load the program under it
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    sys.dont_write_bytecode = True  # the limit would cut off a .pyc, and later imports would fail
+    sys.dont_write_bytecode = True  # the limit could truncate a .pyc, and later imports would fail
     resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))  # also limits temporary files
     parts = []
     try:

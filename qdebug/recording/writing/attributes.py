@@ -45,13 +45,13 @@ class LargeArray(NamedTuple):
 
 
 class Attributes:
-    """Attributes of the tensors of one recording.
+    """Builds the attributes of the tensors of one recording.
 
     Args:
         tables: Its tables.
 
     Attributes:
-        large_arrays: Arrays too large for an attribute, which names their dataset instead.
+        large_arrays: Arrays too large for an attribute. An attribute with the path of their dataset replaces them.
     """
 
     def __init__(self, tables: Mapping[str, np.ndarray]) -> None:
@@ -62,13 +62,13 @@ class Attributes:
             texts[start:end] for start, end in zip(strings["offset"].tolist(), text_ends.tolist(), strict=True)
         ]
         self._values = [(text or b"\0") if len(text) <= MAX_ATTRIBUTE else b"" for text in self._texts] + [b""]
-        """Attribute value for each text: empty if the text is too long, and for the last entry, which means no text."""
+        """The texts as attribute values, empty if too long. The last entry is empty, because row -1 means no text."""
         tensors, producer_rows = tables["tensors"], _producer_rows(tables)
         producer_columns = [
             np.append(tables["nodes"][name].astype(np.int64), -1)[producer_rows] for name in ("name", "op")
         ]
         columns = [tensors[name] for name in ("name", "stands_for", "layout", "quant", "role")]
-        # Lists of numbers, not of rows: thousands of tuples would be visited by the garbage collector again and again.
+        # Columns of numbers rather than rows, since the garbage collector would visit thousands of tuples repeatedly.
         self._names, *self._other_columns = [column.tolist() for column in (*columns, *producer_columns)]
         self._frames: dict[tuple[Any, ...], tuple[bytes, bytes, bytes, bytes, int]] = {}
         self._codes: dict[tuple[int, ...], list[Message]] = {}
@@ -158,9 +158,9 @@ class Attributes:
         return scales if name == "scale" else "integers", fields[f"{name}_off"], tuple(self._dims[dims : dims + ndim])
 
     def _array_attribute(self, name: str, row: int, fields: Mapping[str, int]) -> Message:
-        """Return the attribute for an array or for the name of its dataset.
+        """Return the attribute of an array, or of the path of its dataset if the array is too large.
 
-        If all numbers are equal, only one is stored.
+        Zero points that are all equal are stored as a single number.
         """
         pool, start, shape = self._locate_array(fields, name)
         kind, size = _POOLS[pool]
@@ -177,7 +177,7 @@ class Attributes:
 
     @staticmethod
     def number_type(array: np.ndarray) -> bytes:
-        """Return the type of an array of numbers."""
+        """Return the encoded type of an array of numbers."""
         return encode_dtype(array.dtype.newbyteorder("<"))
 
     def quant_attributes_by_place(self, row: int, events: np.ndarray, leading_shape: Sequence[int]) -> list[Message]:
@@ -214,7 +214,7 @@ class Attributes:
 
 
 _ARRAYS = {"scale": 0, "zero_point": 0, "multiplier": int(QuantField.MULTIPLIER), "shift": int(QuantField.SHIFT)}
-"""Arrays of a quantization, with the flag that marks an optional one as present."""
+"""Arrays of a quantization, with the bit that an optional array sets in `has`; 0 for arrays that always exist."""
 _SCALE64 = int(QuantField.SCALE64)
 _POOLS = {"scales32": ("<f4", 4), "scales64": ("<f8", 8), "integers": ("<i8", 8)}
 """Type and bytes of the elements of each table that holds arrays."""
@@ -240,7 +240,7 @@ def _join_messages(messages: Sequence[Message]) -> tuple[bytes, int]:
 
 
 def _code_attributes(fields: Mapping[str, int]) -> list[Message]:
-    """Return the attributes that describe a quantization's codes."""
+    """Return the attributes of a quantization other than arrays: axis, block size, and range and dtype of its codes."""
     field_bits, dtype = QuantField(fields["has"]), LOGICAL_DTYPES[fields["dtype"]]
     messages = [array_attribute("axis", np.int32(fields["axis"]))] if field_bits & QuantField.AXIS else []
     messages += (

@@ -1,7 +1,7 @@
 """The datasets of a recording for other programs: one per tensor, with attributes that explain it.
 
-Datasets only refer to payloads, which stay where they were appended. Their content comes from the tables, so that
-finished, recovered and packed recordings get equal datasets.
+Datasets only refer to payloads, which stay where they were appended. Their shapes and attributes come from the tables,
+so that finished, recovered and packed recordings get equal datasets.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _NAN |= {f"complex{2 * bits}": 2 * _NAN[f"float{bits}"] for bits in (32, 64)}
 
 
 class Chunks(NamedTuple):
-    """How a payload is stored in compressed chunks.
+    """The compressed chunks of a payload.
 
     Args:
         shape: Shape of a chunk.
@@ -104,7 +104,7 @@ class _Dataset(NamedTuple):
         link: Its name in the group.
         messages: Messages of its header, except those about its chunks.
         message_count: Their number.
-        pieces: Its chunks, if any.
+        pieces: Its chunks; None for a contiguous dataset.
     """
 
     group: GroupPath
@@ -120,7 +120,7 @@ class _DatasetChunks(NamedTuple):
     Args:
         chunk: Their shape.
         itemsize: Bytes of an element.
-        places: First element of each chunk, [chunks, dimensions].
+        starts: Coordinates of the first element of each chunk, [chunks, dimensions].
         stored: File offset of each chunk.
         sizes: Size of each chunk in bytes.
         masks: Filters that each chunk lacks.
@@ -129,7 +129,7 @@ class _DatasetChunks(NamedTuple):
 
     chunk: tuple[int, ...]
     itemsize: int
-    places: np.ndarray
+    starts: np.ndarray
     stored: np.ndarray
     sizes: np.ndarray | int
     masks: np.ndarray | int = 0
@@ -161,10 +161,10 @@ class Datasets:
         add: Appends bytes at a multiple of 8, and returns their offset.
         payloads: All payloads.
         tables: All tables.
-        pools: File offset of the values of each table.
+        pool_offsets: File offset of the values of each table.
 
     Attributes:
-        chunks_in_node: Children of a node of an index of chunks.
+        chunks_in_node: Maximum number of children of a node of the chunk indexes.
         spare_bytes: Bytes that readers may read beyond the last payload, because the last piece of a large payload is
             padded.
     """
@@ -180,7 +180,7 @@ class Datasets:
         self._payloads = {payload.number: payload for payload in payloads}
         self._index, self._tables = tables["index"], tables
         self._attributes = Attributes(tables)
-        self._pools = pool_offsets
+        self._pool_offsets = pool_offsets
         self._datasets: list[_Dataset] = []
         self._groups: dict[GroupPath, tuple[bytes, int]] = {}
         """Attributes of groups that stand for a tensor, and their count."""
@@ -200,11 +200,11 @@ class Datasets:
         self._list_quantizations()
         self.chunks_in_node = self._choose_node_size()
         members: dict[GroupPath, list[tuple[bytes, int]]] = {_TENSORS: [], _CONSTANTS: []}
-        for dataset, place in zip(self._datasets, self._write_headers(), strict=True):
-            members.setdefault(dataset.group, []).append((dataset.link, place))
+        for dataset, header_offset in zip(self._datasets, self._write_headers(), strict=True):
+            members.setdefault(dataset.group, []).append((dataset.link, header_offset))
         for path in [path for path in members if len(path) > 1]:
-            place = self._write_group(members.pop(path), self._groups[path])
-            members.setdefault(path[:-1], []).append((path[-1], place))
+            header_offset = self._write_group(members.pop(path), self._groups[path])
+            members.setdefault(path[:-1], []).append((path[-1], header_offset))
         return {path[0].decode(): self._write_group(group_members, (b"", 0)) for path, group_members in members.items()}
 
     def _write_group(self, members: Sequence[tuple[bytes, int]], attributes: tuple[bytes, int]) -> int:
@@ -257,9 +257,9 @@ class Datasets:
             self._list_tensor(row, values, places, kept_text, tensor_events if has_own_quants[number] else None)
 
     def _number_forms(self, count: int) -> tuple[np.ndarray, list[tuple[str, tuple[int, ...]]]]:
-        """Number the distinct dtypes and shapes.
+        """Number the distinct combinations of dtype and shape.
 
-        Return the number of each payload, [count], and the dtypes and shapes.
+        Return the number of each payload's combination, [count], and the combinations.
         """
         forms: dict[tuple[str, tuple[int, ...]], int] = {}
         numbers = np.zeros(count, np.int64)
@@ -269,7 +269,7 @@ class Datasets:
         return numbers, list(forms)
 
     def _regular_form(self, dtype: str, shape: tuple[int, ...], *, constant: bool) -> _RegularForm | None:
-        """Return the common parts of complete tensors' datasets; None if they need `_list_tensor`."""
+        """Return what the datasets of complete tensors have in common; None if they need `_list_tensor`."""
         leading_shape = () if constant else self._leading_shape
         itemsize = physical_dtype(dtype).itemsize
         nbytes, is_single = math.prod(shape) * itemsize, constant or self._place_count == 1
@@ -286,7 +286,7 @@ class Datasets:
     def _list_regular(self, row: int, form: _RegularForm, offsets: Any) -> None:
         """Add the dataset of a complete, uncompressed tensor with a single dtype and shape to the list.
 
-        A recording has thousands of these. The result is the same as from `_list_tensor`, in a third of the time.
+        `_list_tensor` would add the same dataset in three times the time, and a recording has thousands of them.
 
         Args:
             row: Row of /graph/tensors.
@@ -438,9 +438,8 @@ class Datasets:
             stored = np.fromiter((payload.offset or 0 for payload in payloads), np.uint64, len(payloads))
             return _DatasetChunks((*leading_ones, *shape), itemsize, starts, stored, nbytes)
         if payloads[0].chunks is None:
-            # A large contiguous payload is described as chunks that lie behind each other in the file: nothing is
-            # copied, and HDF5 reads it like any chunked dataset. The last chunk may end behind the payload
-            # (`spare_bytes`).
+            # A large contiguous payload is described as consecutive chunks, so nothing is copied and HDF5 reads it like
+            # any chunked dataset. The last chunk may extend beyond the payload (`spare_bytes`).
             chunk = piece_shape(shape, itemsize)
             chunk_starts = np.array(list(chunks_of(shape, chunk)), np.uint64).reshape(-1, len(shape))
             size = math.prod(chunk) * itemsize
@@ -465,7 +464,7 @@ class Datasets:
         )
 
     def _place_attributes(self, places: np.ndarray) -> list[Message]:
-        """Return the attributes of a tensor that lacks values at some places: their number, and the other places."""
+        """Return the attributes of a tensor without values at some places: their number, and the recorded places."""
         missing_count = min(self._place_count - len(places), 2**64 - 1)
         places_recorded = places if len(self._leading_shape) > 1 else places[:, 0]
         fits_attribute = 0 < places_recorded.nbytes <= MAX_ATTRIBUTE
@@ -490,21 +489,21 @@ class Datasets:
     def _list_quantizations(self) -> None:
         for link, pool, start, array in self._attributes.large_arrays:
             if pool:
-                place = self._pools[pool] + start * array.itemsize
+                offset = self._pool_offsets[pool] + start * array.itemsize
             else:
-                place = self._add(np.ascontiguousarray(array).tobytes())
+                offset = self._add(np.ascontiguousarray(array).tobytes())
             description = dataset_description(self._attributes.number_type(array), array.shape)
-            messages = description + contiguous_layout(place, array.nbytes)
+            messages = description + contiguous_layout(offset, array.nbytes)
             self._datasets.append(_Dataset((QUANT.encode(),), link, messages, _DESCRIBING_MESSAGES + 1))
 
     # -- headers
 
     def _choose_node_size(self) -> int:
-        """Return the number of children per chunk node that minimizes the size of the file."""
+        """Return the maximum number of children per chunk node that minimizes the size of the file."""
         counts: dict[tuple[int, int], int] = {}
         for dataset in self._datasets:
             if dataset.pieces is not None:
-                key = dataset.pieces.places.shape
+                key = dataset.pieces.starts.shape
                 counts[key] = counts.get(key, 0) + 1
         candidates = {*_NODE_CHILDREN, *(min(count + count % 2, _NODE_CHILDREN[-1]) for count, _ in counts)}
         candidates |= {min(max(2, -(-count // parts)) + 1 & ~1, 64) for count, _ in counts for parts in range(1, 9)}
@@ -522,7 +521,7 @@ class Datasets:
     def _write_headers(self) -> list[int]:
         """Write the header and chunk index of each dataset. Return the offset of each header."""
         roots = self._write_trees()
-        places: list[int] = []
+        offsets: list[int] = []
         for first in range(0, len(self._datasets), _HEADERS_PER_BATCH):
             headers = []
             for number, dataset in enumerate(self._datasets[first : first + _HEADERS_PER_BATCH], start=first):
@@ -532,30 +531,30 @@ class Datasets:
                     messages += filters_message(chunks.filters) if chunks.filters else b""
                     count += 2 if chunks.filters else 1
                 headers.append(header(messages, count))
-            place = self._add(b"".join(headers))
+            offset = self._add(b"".join(headers))
             for header_bytes in headers:
-                places.append(place)
-                place += len(header_bytes)
-        return places
+                offsets.append(offset)
+                offset += len(header_bytes)
+        return offsets
 
     def _write_trees(self) -> dict[int, int]:
-        """Write the chunk indexes, grouping datasets with equal places. Return the offset of each root."""
-        numbers_by_places: dict[tuple[int, bool, bytes], list[int]] = {}
+        """Write the chunk indexes, grouped by the coordinates of their chunks. Return each root's offset by dataset."""
+        numbers_by_starts: dict[tuple[int, bool, bytes], list[int]] = {}
         for number, dataset in enumerate(self._datasets):
             if (chunks := dataset.pieces) is not None:
-                key = chunks.places.shape[1], isinstance(chunks.sizes, int), chunks.places.tobytes()
-                numbers_by_places.setdefault(key, []).append(number)
+                key = chunks.starts.shape[1], isinstance(chunks.sizes, int), chunks.starts.tobytes()
+                numbers_by_starts.setdefault(key, []).append(number)
         root_of: dict[int, int] = {}
-        for (rank, _, _), numbers in numbers_by_places.items():
+        for (rank, _, _), numbers in numbers_by_starts.items():
             all_chunks = [chunks for number in numbers if (chunks := self._datasets[number].pieces) is not None]
-            count = len(all_chunks[0].places)
+            count = len(all_chunks[0].starts)
             keys = np.zeros((len(all_chunks), count + 1), key_type(rank))
-            keys["at"][:, :-1, :rank] = all_chunks[0].places
+            keys["at"][:, :-1, :rank] = all_chunks[0].starts
             keys["size"][:, :-1] = np.array([chunks.sizes for chunks in all_chunks]).reshape(len(all_chunks), -1)
             keys["mask"][:, :-1] = np.array([chunks.masks for chunks in all_chunks]).reshape(len(all_chunks), -1)
             keys["at"][:, -1] = [(*chunks.chunk, chunks.itemsize) for chunks in all_chunks]
-            keys["at"][:, -1, :rank] += all_chunks[0].places[-1]
-            # Datasets with equal places differ only in offsets, so their trees are built in one array operation.
+            keys["at"][:, -1, :rank] += all_chunks[0].starts[-1]
+            # The trees of a group have the same structure, so they are built together in array operations.
             children = np.stack([chunks.stored for chunks in all_chunks])
             data, roots = tree_bytes(1, keys, children, self._file_end(), max_children=self.chunks_in_node)
             self._add(data)
@@ -594,7 +593,7 @@ def piece_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def _divide_evenly(extent: int, max_size: int) -> int:
-    """Return the size of the parts of an extent: its largest good divisor up to `max_size`, if any."""
+    """Return a size up to `max_size` for the parts of an extent. It divides the extent if that needs few more parts."""
     parts = -(-extent // max_size)
     even_count = next((number for number in range(parts, min(8 * parts, extent) + 1) if extent % number == 0), None)
     return extent // even_count if even_count else -(-extent // parts)

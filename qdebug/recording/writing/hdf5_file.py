@@ -1,9 +1,9 @@
 """The HDF5 file of a recording: payloads are written as they come, the metadata at the end.
 
 This writer exists because the HDF5 library kills the process when it cannot write its buffers: with a file size limit
-or a full disk, closing a file is a segmentation fault (h5py 3.16 with HDF5 2.0). This writer warns once, and keeps
-everything that was put before. It is also as fast as the disk. With the library, creating the dataset of a small tensor
-takes longer than everything else together.
+or a full disk, closing a file is a segmentation fault (h5py 3.16 with HDF5 2.0). This writer raises an error, and all
+values written before can be recovered. It is also as fast as the disk, whereas creating the dataset of a small tensor
+with the library takes longer than everything else together.
 
 A recording needs only a small part of HDF5: datasets that are created once, in a few groups. Their values are in the
 file before any metadata, at offsets listed in the journal. The metadata is encoded here and in `hdf5_objects.py`. The
@@ -31,12 +31,12 @@ from qdebug.recording.format.specification import (
     GRAPH_TABLES,
     HDF5_MAGIC,
     INDEX_DIMS,
+    LOCATION_TABLES,
     MAX_ATTRIBUTE,
     MAX_FILTERS,
     MAX_NDIM,
     NOWHERE,
     OPTIONAL_TABLES,
-    PLACE_TABLES,
     TABLES,
     columns_of_index,
     hash_of_tables,
@@ -86,8 +86,8 @@ class PayloadFile:
     def __init__(self, path: Path, *, mode: int | None = None) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         self.fd = os.open(path, flags, 0o666)
-        self.made = os.fstat(self.fd)
-        """Identity of the file, independent of its name."""
+        self.status_when_made = os.fstat(self.fd)
+        """Identifies the file, independent of its name."""
         self._file_end = _HEADER_BYTES
         self._queued_bytes = bytearray()
         try:
@@ -110,7 +110,7 @@ class PayloadFile:
             Their offset.
 
         Raises:
-            OSError: They could not be written. The next values then take their place.
+            OSError: They could not be written. The next values then overwrite them.
         """
         offset = self._file_end
         if digest is None:
@@ -140,8 +140,8 @@ class PayloadFile:
         Raises:
             OSError: The disk is full or failed; the payloads are unchanged.
         """
-        payloads = list(payloads)  # iterated twice
-        tables = {**tables, **_place_tables(payloads)}
+        payloads = list(payloads)  # because it is iterated twice
+        tables = {**tables, **_location_tables(payloads)}
         table_bytes, members, pools = self._write_tables(tables)
         datasets = Datasets(self._queue_block, payloads, tables, pools)
         groups = datasets.write()
@@ -177,7 +177,7 @@ class PayloadFile:
         """Write all tables. Return each table's bytes, header offset and value offset."""
         table_bytes, members, pools = {}, {}, {}
         tables = {**tables, "index": _narrow_index(tables["index"])}
-        for name in (*TABLES, *OPTIONAL_TABLES, *PLACE_TABLES):
+        for name in (*TABLES, *OPTIONAL_TABLES, *LOCATION_TABLES):
             if name in tables:
                 raw = table_bytes[name] = np.ascontiguousarray(tables[name]).view(np.uint8).reshape(-1)
                 pools[name] = self._queue_block(raw.data) if raw.size else UNDEFINED
@@ -186,13 +186,13 @@ class PayloadFile:
         return table_bytes, members, pools
 
     def _write_group(self, members: Mapping[str, int]) -> Message:
-        """Write a group's names. Return its symbol table message."""
+        """Write the names and B-tree of a group, without a header. Return its symbol table message."""
         data, symbols = group_bytes(sorted((name.encode(), place) for name, place in members.items()), self._file_end)
         self._queue_block(data)
         return symbols
 
     def _add_group(self, members: Mapping[str, int]) -> int:
-        """Write a group. Return the offset of its header."""
+        """Write a group with a header. Return the offset of the header."""
         return self._queue_block(header(self._write_group(members), 1))
 
     def _queue_block(self, data: bytes | bytearray | memoryview) -> int:
@@ -247,10 +247,10 @@ def _fact_attributes(run: bytes) -> list[Message]:
 _FACT_NAMES = ("backend", "model", "fidelity", "taps", "created")
 
 
-def _place_tables(payloads: Sequence[PlacedPayload]) -> dict[str, np.ndarray]:
-    """Return the tables of payload offsets."""
+def _location_tables(payloads: Sequence[PlacedPayload]) -> dict[str, np.ndarray]:
+    """Return the tables of payload locations."""
     numbers = [payload.number for payload in payloads]
-    offsets = np.full(max(numbers, default=-1) + 1, NOWHERE, PLACE_TABLES["payloads"])
+    offsets = np.full(max(numbers, default=-1) + 1, NOWHERE, LOCATION_TABLES["payloads"])
     offsets[numbers] = [NOWHERE if payload.offset is None else payload.offset for payload in payloads]
     packed_rows: list[Any] = []
     chunk_rows: list[Any] = []
@@ -265,7 +265,7 @@ def _place_tables(payloads: Sequence[PlacedPayload]) -> dict[str, np.ndarray]:
     shapes = [(payload.number, _pad_with_zeros(payload.shape, MAX_NDIM)) for payload in payloads_of_high_rank]
     optional_rows = {"packed": sorted(packed_rows), "chunks": chunk_rows, "shapes": sorted(shapes)}
     return {"payloads": offsets} | {
-        name: np.array(rows, PLACE_TABLES[name]) for name, rows in optional_rows.items() if rows
+        name: np.array(rows, LOCATION_TABLES[name]) for name, rows in optional_rows.items() if rows
     }
 
 
@@ -296,7 +296,7 @@ def _file_start(messages: list[Message], end: int, extension: int = UNDEFINED, *
 
 
 def _narrow_index(index: np.ndarray) -> np.ndarray:
-    """Return the index without uninformative columns, which halves its size if all values are kept."""
+    """Return the index without columns that no row uses, which halves its size if all values are kept."""
     columns = columns_of_index(index)
     return index[list(columns)].astype(_select_fields(row_type("index"), columns))
 

@@ -84,7 +84,7 @@ def node_sizes_message(chunks: int) -> Message:
     """Return the message of a superblock with the sizes of B-tree nodes.
 
     Args:
-        chunks: Children per chunk node, an even number; groups use HDF5's defaults.
+        chunks: Maximum children of a chunk node, an even number. The sizes of group nodes are fixed.
     """
     return message(_NODE_SIZES, struct.pack("<BHHH", 0, chunks // 2, _GROUP_CHILDREN // 2, _LEAF_ENTRIES // 2))
 
@@ -152,9 +152,9 @@ def dataset_description(kind: bytes, shape: tuple[int, ...], fill: bytes = b"", 
 
 
 def _fill_message(fill: bytes, *, is_chunked: bool) -> Message:
-    """Return the fill value message (version 2): chunks are allocated one by one, contiguous space all at once.
+    """Return the fill value message (version 2). Chunks are allocated one by one, contiguous space all at once.
 
-    For chunks it is written if set: otherwise readers give zeros for missing chunks.
+    For chunks, the write time is "if set by the user". Otherwise, readers return zeros for missing chunks.
     """
     allocation_time, write_time = (3, 2) if is_chunked else (1, 1)
     return message(_FILL, struct.pack("<BBBBI", 2, allocation_time, write_time, 1, len(fill)) + fill)
@@ -227,7 +227,7 @@ def key_type(rank: int) -> np.dtype[Any]:
 def tree_bytes(
     kind: int, keys: np.ndarray, children: np.ndarray, offset: int, *, max_children: int
 ) -> tuple[bytes, np.ndarray]:
-    """Return concatenated B-trees with the same number of leaves, and the offsets of their roots.
+    """Return the bytes of B-trees with the same number of leaves, and the offsets of their roots.
 
     Args:
         kind: Their type: 0 for groups, 1 for chunks.
@@ -261,7 +261,7 @@ def tree_bytes(
         level_nodes["entries"]["child"][:, child_numbers // max_children, child_numbers % max_children] = children
         end_numbers = np.minimum(np.arange(1, len(sizes) + 1) * max_children, children.shape[1])
         level_nodes["end"] = keys[:, end_numbers]
-        # in a node that is not full, the end key follows its last child directly
+        # In a node that is not full, the end key directly follows the last child.
         for number in np.flatnonzero(np.asarray(sizes) < max_children).tolist():
             if sizes[number]:
                 level_nodes["entries"]["key"][:, number, sizes[number]] = keys[:, end_numbers[number]]

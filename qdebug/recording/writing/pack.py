@@ -19,7 +19,7 @@ from qdebug.recording.format.payload import ZSTD, chunk_shape, chunks_of, compre
 from qdebug.recording.format.specification import INDEX_DIMS, PARTIAL_FLAGS
 from qdebug.recording.reading.bad_file import BAD_FILE_ERRORS, damaged_file_error
 from qdebug.recording.reading.container import Container
-from qdebug.recording.reading.payloads import Expected, read_payload
+from qdebug.recording.reading.payloads import ExpectedPayload, read_payload
 from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.remote_url import check_local
 from qdebug.recording.target import (
@@ -42,7 +42,7 @@ CODECS = {"gzip": h5z.FILTER_DEFLATE, "zstd": ZSTD}
 _MIN_BYTES = 1024
 """Payloads up to this size stay uncompressed: a chunk index costs more than compression gains."""
 _MOST_RATIO = 1000
-"""Maximum compression ratio. zstd compresses zeros even more, beyond the ratio that a reader accepts."""
+"""Maximum compression ratio. With zstd, zeros may exceed the ratio that a reader accepts."""
 _MOST_LEVEL = 9
 
 
@@ -78,7 +78,7 @@ def pack(
         codec: One of `CODECS`.
         level: Compression level, 1 to 9.
         force: Replace `out` if it exists.
-        progress: Called with the number of payloads done and their total.
+        progress: Called with the number of packed payloads and their total.
 
     Raises:
         UsageError: The codec or the level does not exist.
@@ -132,11 +132,11 @@ def _rewrite(
     container = Container(path)
     file = PayloadFile(scratch, mode=None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR)
     try:
-        sync_file(file.fd)  # otherwise a power cut could leave a file that no later run replaces
+        sync_file(file.fd)  # otherwise a power cut could leave a file that later runs refuse to replace
         payloads, placed_payloads = _list_payloads(container), []
         compressions: dict[int, _Compression | None] = {}
         for done_count, (expected, family) in enumerate(payloads, start=1):
-            array = _read(container, expected)
+            array = _read_payload_of(container, expected)
             if family not in compressions:
                 compressions[family] = _choose_compression(array, codec, level)
             placed_payloads.append(_add_payload(file, expected, array, compressions[family], level))
@@ -151,7 +151,7 @@ def _rewrite(
         container.close()
 
 
-def _read(container: Container, expected: Expected) -> np.ndarray:
+def _read_payload_of(container: Container, expected: ExpectedPayload) -> np.ndarray:
     """Read a payload.
 
     Raises:
@@ -163,14 +163,14 @@ def _read(container: Container, expected: Expected) -> np.ndarray:
         raise damaged_file_error(container.path, exc, prefix=f"payload {expected.number}: ") from None
 
 
-def _list_payloads(container: Container) -> list[tuple[Expected, int]]:
+def _list_payloads(container: Container) -> list[tuple[ExpectedPayload, int]]:
     """List all payloads with the number of their family, including recorded elements and positions.
 
-    All payloads with the same tensor, dtype and shape are compressed the same way, since they are chunks of one
-    dataset. A payload may belong to several tensors.
+    A family is compressed the same way. Payloads with the same tensor, dtype and shape are a family, since they are
+    chunks of one dataset. If a payload belongs to several tensors, their families are one.
     """
     index = container.tables["index"]
-    by_number: dict[int, Expected] = {}
+    by_number: dict[int, ExpectedPayload] = {}
     families: dict[Any, Any] = {}
 
     def find_root(member: Any) -> Any:
@@ -180,12 +180,12 @@ def _list_payloads(container: Container) -> list[tuple[Expected, int]]:
 
     complete_rows = index[(index["flags"] & PARTIAL_FLAGS) == 0]
     for row, tensor in zip(complete_rows, complete_rows["tensor"].tolist(), strict=True):
-        expected = Expected.of_event(row)
+        expected = ExpectedPayload.of_event(row)
         by_number[expected.number] = expected
         families[find_root((tensor, expected.dtype, expected.ndim, expected.shape))] = find_root(expected.number)
     for row in container.optional.get("samples", ()):
         for name, dtype in (("values", LOGICAL_DTYPES[index["dtype"][row["event"]]]), ("positions", "int64")):
-            expected = Expected.of_elements(int(row[name]), dtype, int(row["count"]))
+            expected = ExpectedPayload.of_elements(int(row[name]), dtype, int(row["count"]))
             by_number.setdefault(expected.number, expected)
     return [(expected, find_root(expected.number)) for expected in sorted(by_number.values())]
 
@@ -204,7 +204,7 @@ class _Compression(NamedTuple):
     codecs: tuple[int, ...]
 
     def filters(self, itemsize: int, level: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """Return the filters of the dataset. Each chunk uses one of the codecs, or none."""
+        """Return the filters of the dataset: number and parameters. Each chunk uses only one of the codecs, or none."""
         shuffle_filter = ((h5z.FILTER_SHUFFLE, (itemsize,)),) if self.use_shuffle else ()
         return (*shuffle_filter, *((codec, (level,)) for codec in self.codecs))
 
@@ -220,7 +220,7 @@ class _Compression(NamedTuple):
 
 
 def _choose_compression(array: np.ndarray, codec: int, level: int) -> _Compression | None:
-    """Choose the compression of a family from its first payload; None if that does not get smaller."""
+    """Choose the compression of a family by its first payload; None if compression does not make that smaller."""
     if array.nbytes <= _MIN_BYTES or not array.ndim or array.ndim > INDEX_DIMS:
         return None
     chunk = chunk_shape(array.shape, array.itemsize)
@@ -239,7 +239,7 @@ def _compress_chunks(array: np.ndarray, compression: _Compression, level: int) -
     chunks: list[tuple[memoryview, int]] = []
     for codec in compression.codecs:
         chunks = []
-        for _, chunk in _cut_chunks(array, compression.chunk):
+        for _, chunk in _split_into_chunks(array, compression.chunk):
             data = memoryview(compress(chunk, codec=codec, use_shuffle=compression.use_shuffle, level=level))
             is_smaller = len(data) < chunk.nbytes
             raw_bytes = chunk.reshape(-1).view(np.uint8).data
@@ -250,7 +250,7 @@ def _compress_chunks(array: np.ndarray, compression: _Compression, level: int) -
 
 
 def _add_payload(
-    file: PayloadFile, expected: Expected, array: np.ndarray, compression: _Compression | None, level: int
+    file: PayloadFile, expected: ExpectedPayload, array: np.ndarray, compression: _Compression | None, level: int
 ) -> PlacedPayload:
     """Write a payload to a file, compressed like its family."""
     number, dtype = expected.number, expected.dtype
@@ -266,30 +266,30 @@ def _add_payload(
 def _is_shuffle_better(array: np.ndarray, chunk: tuple[int, ...], codec: int, level: int) -> bool:
     """Return whether shuffling improves compression, judging by the first chunk.
 
-    It does not for reals on a coarse grid.
+    It does not for real numbers on a coarse grid.
     """
     if array.itemsize == 1:
         return False
-    _, first_chunk = next(_cut_chunks(array, chunk))
+    _, first_chunk = next(_split_into_chunks(array, chunk))
     sizes = [
         len(compress(first_chunk, codec=codec, use_shuffle=use_shuffle, level=level)) for use_shuffle in (True, False)
     ]
     return sizes[0] <= sizes[1]
 
 
-def _cut_chunks(array: np.ndarray, chunk: tuple[int, ...]) -> Any:
-    """Yield the chunks of an array with their offsets, padded with zeros at the edges."""
-    for place in chunks_of(array.shape, chunk):
-        chunk_values = array[tuple(slice(start, start + size) for start, size in zip(place, chunk, strict=True))]
+def _split_into_chunks(array: np.ndarray, chunk: tuple[int, ...]) -> Any:
+    """Yield the position of each chunk of an array, and its elements, padded with zeros at the edges."""
+    for position in chunks_of(array.shape, chunk):
+        chunk_values = array[tuple(slice(start, start + size) for start, size in zip(position, chunk, strict=True))]
         if chunk_values.shape != chunk:
             padded_chunk = np.zeros(chunk, array.dtype)
             padded_chunk[tuple(slice(0, size) for size in chunk_values.shape)] = chunk_values
             chunk_values = padded_chunk
-        yield place, np.ascontiguousarray(chunk_values)
+        yield position, np.ascontiguousarray(chunk_values)
 
 
 def _compare_files(path: Path, scratch: Path) -> None:
-    """Read every value of the new file, and compare both files."""
+    """Verify every value of the new file, and that both files have the same content."""
     with FileRecording(path) as old_recording, FileRecording(scratch) as new_recording:
         for event in range(new_recording.event_count):
             try:

@@ -1,6 +1,6 @@
-"""Payloads of a recording that is being written. Equal payloads are stored once, and each is hashed as it is written.
+"""Payloads of a recording that is being written. Equal payloads are stored once; hashes are computed while writing.
 
-When `store` returns, the operating system has received the bytes. Until the file is finished, only the journal knows
+When `store` returns, the operating system has received the bytes. Until the file is finished, only the journal lists
 their offsets.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["PayloadStore"]
 
 _NO_FLAGS = Flag(0)
 _HEAD_BYTES = 1 << 12
-"""Number of leading payload bytes that are hashed to decide whether an equal payload may have been stored."""
+"""Number of leading bytes whose hash shows that a payload cannot equal any stored one."""
 
 
 class PayloadStore:
@@ -50,7 +50,7 @@ class PayloadStore:
             logical: Their logical dtype.
 
         Returns:
-            Their place, and `Flag.DEDUP` if they were already stored.
+            Their location, and `Flag.DEDUP` if they were already stored.
 
         Raises:
             OSError: The disk is full or failed.
@@ -63,7 +63,7 @@ class PayloadStore:
             if (stored := self._stored_payloads.get(key)) is not None:
                 return StoredArray(*stored, key[0], logical, shape), Flag.DEDUP
             offset = self.file.write(data) if len(data) else None
-        else:  # no equal payload exists: it is hashed while it is written
+        else:  # no equal payload can exist, so it is hashed while it is written
             hasher = xxhash.xxh3_128()
             offset = self.file.write(data, hasher)
             key = hasher.digest(), logical, shape

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from qdebug.errors import NotARecordingError, QdebugError, RecordingError
 from qdebug.recording.journal import PayloadLocation
-from qdebug.recording.reading.journal_reader import Account, JournalReader, journal_at
+from qdebug.recording.reading.journal_reader import JournaledRun, JournalReader, journal_at
 from qdebug.recording.reading.read import FileRecording
 from qdebug.recording.reading.verify import VerifiedContents, verify
 from qdebug.recording.target import (
@@ -37,7 +37,7 @@ class RecoveryResult:
     Args:
         path: The recording.
         tensors: Number of its arrays.
-        complete: Whether the run had finished, and only the recording was unfinished.
+        complete: Whether the run itself finished and nothing was lost.
         lost: Damaged or missing arrays of the journal, by tensor, sample and step.
     """
 
@@ -56,13 +56,14 @@ def recover(
 ) -> RecoveryResult:
     """Rebuild the recording of an unfinished run.
 
-    Only values that match their hash are recovered. The recording is marked as incomplete. Once the recording is
-    finished, durable, and at the path where the run would have put it, the journal and the unfinished file are removed.
-    An unfinished file that is complete does not need its journal and is only renamed.
+    Only values that match their hash are recovered. The recording is marked as incomplete, unless the run itself had
+    finished and nothing was lost. Once the recording is finished, durable, and at the output path of the run, the
+    journal and the unfinished file are removed. An unfinished file that is completely written does not need its journal
+    and is only renamed.
 
     Args:
-        path: The path that the run was told to record to, its unfinished file, or its journal.
-        out: The recording to write; by default at the path where the run would have put it.
+        path: The output path of the run, its unfinished file, or its journal.
+        out: The recording to write; by default at the output path of the run.
         force: Replace that file if it exists.
         progress: Called with the number of recovered arrays and their total.
 
@@ -100,8 +101,8 @@ def recover(
 def _rebuild_in_place(
     journal: Path, target: Path, *, force: bool, progress: Callable[[int, int], None] | None
 ) -> RecoveryResult:
-    """Write the recording at the path where the run would have put it, and remove its sources."""
-    lock = WriterLock(target)  # refuses while the run is still recording
+    """Write the recording at the output path of the run, and remove the files that it was rebuilt from."""
+    lock = WriterLock(target)  # raises while the run is still recording
     try:
         if target.exists() and not force:
             raise _exists_error(target)
@@ -124,7 +125,7 @@ def _exists_error(target: Path) -> RecordingError:
 def _find_complete_part(path: Path) -> Path | None:
     """Return the unfinished file for a path, if it is completely written."""
     if not path.name:
-        return None  # a folder, or the root
+        return None  # "." or the root, which have no name
     part = part_of(target_of(path))
     return part if is_complete_part(part) else None
 
@@ -134,7 +135,7 @@ def _rename_complete_part(contents: VerifiedContents, out: Path | None, *, force
 
     Args:
         contents: Its contents.
-        out: The new name; by default the path where the run would have put the recording.
+        out: The new path; by default the output path of the run.
         force: Replace that file if it exists.
 
     Raises:
@@ -143,7 +144,7 @@ def _rename_complete_part(contents: VerifiedContents, out: Path | None, *, force
     """
     part = contents.path
     target = target_of(part)
-    lock = WriterLock(target)  # refuses while the run is still recording
+    lock = WriterLock(target)  # raises while the run is still recording
     try:
         if out is not None and out.resolve() != target.resolve():
             check_target(out, force=force)
@@ -166,10 +167,10 @@ def _rename_complete_part(contents: VerifiedContents, out: Path | None, *, force
 def _check_unfinished(path: Path) -> None:
     """Refuse the path of a finished recording, or of a file that cannot be recovered."""
     if not path.name:
-        return  # a folder, or the root
+        return  # "." or the root, which have no name
     target = target_of(path)
     if target.is_file() and not part_of(target).exists():
-        with FileRecording(target):  # raises for a truncated file, or for no recording
+        with FileRecording(target):  # raises if the file is truncated or is not a recording
             raise _finished_error(target)
     if part_of(target).is_file():
         raise NotARecordingError(
@@ -191,19 +192,19 @@ def _rebuild(
     progress: Callable[[int, int], None] | None,
     source: Path | None = None,
 ) -> tuple[RecoveryResult, list[Path]]:
-    """Build the recording of a journal. Return the result, and the files that it replaces."""
+    """Rebuild the recording of a journal. Return the result, and the files that the recording makes unnecessary."""
     reader = JournalReader(journal)
     try:
-        account = Account(reader)
+        run = JournaledRun(reader)
         for entry in reader.refresh():
-            account.add(entry)
-        if not account.events:
+            run.add(entry)
+        if not run.events:
             raise NotARecordingError(
                 f"{str(journal)!r} lists no tensor; the run ended before it recorded any.", hint="Record the run again."
             )
         writer = RecordingWriter(out, force=force, sync_every=math.inf, source=source)
         try:
-            lost_places = _copy_events(reader, account, writer, progress)
+            lost_places = _copy_events(reader, run, writer, progress)
             if not writer.events:
                 part = journal.with_suffix(".part")
                 is_part_gone = journal.suffix == ".journal" and not part.exists()
@@ -211,35 +212,35 @@ def _rebuild(
                 raise RecordingError(
                     f"No tensor of {str(journal)!r} can be read{reason}.", hint="Record the run again."
                 )
-            journal_info = account.info()
+            journal_info = run.info()
             info = replace(journal_info, complete=journal_info.complete and not lost_places)
-            writer.close(account.graph(info.model), info)
+            writer.close(run.graph(info.model), info)
         except BaseException:
             writer.discard()
             raise
     finally:
         reader.close()
     sources, part = [journal], part_of(target_of(journal))
-    copied_events = (event for place, event in account.events.items() if place not in lost_places)
+    copied_events = (event for place, event in run.events.items() if place not in lost_places)
     if is_recorder_file(part) or any(event.location is PayloadLocation.PART for event in copied_events):
-        sources.insert(0, part)  # otherwise it does not belong to this journal
+        sources.insert(0, part)  # otherwise the file does not belong to this journal
     recovered = RecoveryResult(path=out, tensors=writer.events, complete=info.complete, lost=lost_places)
     return recovered, sources
 
 
 def _copy_events(
-    reader: JournalReader, account: Account, writer: RecordingWriter, progress: Callable[[int, int], None] | None
+    reader: JournalReader, run: JournaledRun, writer: RecordingWriter, progress: Callable[[int, int], None] | None
 ) -> tuple[tuple[str, int, int], ...]:
-    """Write all values that match their hash. Return the places of the others."""
+    """Write all values that match their hash. Return tensor, sample and step of the others."""
     lost_places = []
-    for done_count, (place, event) in enumerate(account.events.items(), start=1):
+    for done_count, (place, event) in enumerate(run.events.items(), start=1):
         try:
             values = reader.read(event)
         except RecordingError:
             lost_places.append(place)
-            account.lost_tensors[event.name] = "its values were damaged or missing when the run was recovered"
+            run.lost_tensors[event.name] = "its values were damaged or missing when the run was recovered"
         else:
-            writer.append(event.name, values, place[1:], constant=event.constant, quant=account.quants.get(place))
+            writer.append(event.name, values, place[1:], constant=event.constant, quant=run.quants.get(place))
         if progress is not None:
-            progress(done_count, len(account.events))
+            progress(done_count, len(run.events))
     return tuple(lost_places)

@@ -17,10 +17,10 @@ from qdebug.errors import QdebugError, RecordingError
 from qdebug.model import Graph, MemoryRecording, QuantParams, RunInfo
 from qdebug.model.kept import Kept
 from qdebug.recording.format.payload import storable_dtype
-from qdebug.recording.writing.write import At, Values
+from qdebug.recording.writing.write import Place, Values
 
 __all__ = [
-    "MOST_WAITING",
+    "MAX_QUEUED_BYTES",
     "BackgroundSink",
     "MemorySink",
     "RecordingStopped",
@@ -36,13 +36,13 @@ class RecordingStopped(UserWarning):
 def warn_stopped(error: QdebugError) -> None:
     """Warn that recording stopped, and why."""
     try:
-        warnings.warn(f"Recording stopped: {error}", RecordingStopped, stacklevel=_host_level())
+        warnings.warn(f"Recording stopped: {error}", RecordingStopped, stacklevel=_host_stack_level())
     except RecordingStopped:
-        return  # warnings may be errors here, which must not affect the recorded run
+        return  # the program may turn warnings into errors, which must not stop it
 
 
-def _host_level() -> int:
-    """Return the stack level of the program that is being recorded, as seen from `warn_stopped`."""
+def _host_stack_level() -> int:
+    """Return the stack level of the recorded program, as seen from `warn_stopped`."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_back is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in ("qdebug", "contextlib"):
@@ -52,7 +52,7 @@ def _host_level() -> int:
 
 
 class Sink(Protocol):
-    """The destination of a recorder, such as `RecordingWriter`, which has the same methods."""
+    """The destination of a recorder's arrays, such as a `RecordingWriter`."""
 
     @property
     def counts(self) -> bool:
@@ -70,11 +70,17 @@ class Sink(Protocol):
         """Store stated facts for readers of the unfinished recording."""
 
     def append(
-        self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
+        self,
+        name: str,
+        array: Values,
+        place: Place = (0, 0),
+        *,
+        constant: bool = False,
+        quant: QuantParams | None = None,
     ) -> None:
         """Store the values of a tensor, or their partial record. The caller may change the array afterwards."""
 
-    def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
+    def read_back(self, name: str, place: Place = (0, 0)) -> np.ndarray | None:
         """Return values that were stored in full; None for others."""
 
     def close(self, graph: Graph, info: RunInfo) -> object:
@@ -109,7 +115,13 @@ class MemorySink:
         """Do nothing, since there is no reader before the end."""
 
     def append(
-        self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
+        self,
+        name: str,
+        array: Values,
+        place: Place = (0, 0),
+        *,
+        constant: bool = False,
+        quant: QuantParams | None = None,
     ) -> None:
         """Copy the values of a tensor, or store their partial record."""
         del constant  # the graph already states the role
@@ -124,12 +136,12 @@ class MemorySink:
         if quant is not None:
             self._quants[name, *place] = quant
 
-    def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
+    def read_back(self, name: str, place: Place = (0, 0)) -> np.ndarray | None:
         """Return values that were stored in full; None for others."""
         return self._arrays.get((name, *place))
 
     def close(self, graph: Graph, info: RunInfo) -> None:
-        """Make the recording."""
+        """Make the recording from the stored arrays."""
         self._check_open()
         self._open = False
         self.recording = MemoryRecording(graph, self._arrays, info, quants=self._quants, partly=self._partial_records)
@@ -148,7 +160,7 @@ class MemorySink:
             raise RecordingError("The recording is closed.", hint="Open a new recorder.")
 
 
-MOST_WAITING = 256 << 20
+MAX_QUEUED_BYTES = 256 << 20
 """Maximum total size of queued arrays in bytes. A larger array is queued alone."""
 
 
@@ -156,24 +168,24 @@ class BackgroundSink:
     """Forwards everything to another sink, in order, in a thread.
 
     The recorded program waits only if too much is queued. Queued data is lost if the process is killed; written data
-    survives. A program that ends or drops its recorder without closing it loses nothing: the recorder then calls
+    survives. If a program ends or drops its recorder without closing it, nothing is lost, because the recorder calls
     `leave`.
 
     Args:
         sink: The other sink, which must not be used elsewhere.
-        most: Maximum total size of queued arrays in bytes.
+        max_bytes: Maximum total size of queued arrays in bytes.
     """
 
-    def __init__(self, sink: Sink, *, most: int = MOST_WAITING) -> None:
+    def __init__(self, sink: Sink, *, max_bytes: int = MAX_QUEUED_BYTES) -> None:
         self.inner = sink
-        self._max_bytes = most
+        self._max_bytes = max_bytes
         self._pid = os.getpid()
         self._queue: deque[tuple[int, Callable[[], object]]] = deque()
         self._queued_bytes = self._running_count = 0
         self._is_stopping = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name="qdebug recorder", daemon=True)
+        self._thread = threading.Thread(target=self._forward_queued, name="qdebug recorder", daemon=True)
         self._thread.start()
 
     @property
@@ -196,7 +208,13 @@ class BackgroundSink:
         self._enqueue(0, partial(self.inner.note, dict(note), at_once=at_once))
 
     def append(
-        self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
+        self,
+        name: str,
+        array: Values,
+        place: Place = (0, 0),
+        *,
+        constant: bool = False,
+        quant: QuantParams | None = None,
     ) -> None:
         """Copy the values of a tensor, or queue their partial record."""
         if isinstance(array, Kept):
@@ -205,7 +223,7 @@ class BackgroundSink:
             array, size = np.array(array, order="C"), array.nbytes
         self._enqueue(size, partial(self.inner.append, name, array, place, constant=constant, quant=quant))
 
-    def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
+    def read_back(self, name: str, place: Place = (0, 0)) -> np.ndarray | None:
         """Return values that were stored in full, or None. Waits until everything is written."""
         self._drain()
         return self.inner.read_back(name, place)
@@ -231,7 +249,7 @@ class BackgroundSink:
 
     def _enqueue(self, size: int, work: Callable[[], object]) -> None:
         if os.getpid() != self._pid:
-            work()  # a forked child has no such thread; the sink refuses to write
+            work()  # a forked child does not have the thread; the inner sink refuses to write
             return
         with self._changed:
             self._raise_error()
@@ -243,12 +261,12 @@ class BackgroundSink:
             self._changed.notify_all()
 
     def _raise_error(self) -> None:
-        """Raise the thread's error, once. Called with the lock held."""
+        """Raise the thread's error, if any, only once. The caller must hold the lock."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
-    def _work(self) -> None:
+    def _forward_queued(self) -> None:
         while True:
             with self._changed:
                 while not self._queue and not self._is_stopping:
@@ -260,7 +278,7 @@ class BackgroundSink:
             work_error: BaseException | None = None
             try:
                 work()
-            except BaseException as error:  # noqa: BLE001  raised where the next array is put
+            except BaseException as error:  # noqa: BLE001  raised again when the next array is put
                 work_error = error
             with self._changed:
                 if work_error is not None and (self._error is None or not isinstance(work_error, RecordingError)):

@@ -1,4 +1,4 @@
-"""The tables of a recording that is being written: one row per event, and tables of the graph and facts at the end."""
+"""The tables of a recording that is being written: rows of the index per event, the other tables at the end."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from qdebug.recording.format.specification import (
 
 __all__ = ["EventPlace", "IndexRows", "check_quants", "encode_tables", "pack_kept_row", "pack_row"]
 
-# One row of TABLES["index"]: before and after the hash.
+# A row of TABLES["index"] is packed as event and values, then the hash, then numbers.
 _EVENT, _VALUES, _NUMBERS = struct.Struct("<5IiH"), struct.Struct("<BBf8QQ"), struct.Struct("<6Q7d")
-_UNKNOWN_NUMBER = math.nan
+_NOT_MEASURED = math.nan
 """Start and duration of an event, which the recorder does not measure."""
 _ZEROS = (0,) * INDEX_DIMS
 _SCALE64, _FACT_BITS = int(QuantField.SCALE64), [(int(bit), name) for bit, name in OPTIONAL_FACTS.items()]
@@ -58,11 +58,14 @@ def pack_row(sequence: int, place: EventPlace, stored: StoredArray, flags: Flag)
 
 @lru_cache(maxsize=1024)
 def _pack_description(dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
-    """Return the bytes before the hash in the row of an event, and the bytes after it if values are stored in full."""
+    """Return the bytes of a row that precede the hash and describe the values, and those that follow it.
+
+    The latter are without statistics, for values that are stored in full.
+    """
     extents, count = shape[:INDEX_DIMS], math.prod(shape)
     nbytes = count * physical_dtype(dtype).itemsize
-    values = _VALUES.pack(DTYPE_CODES[dtype], len(shape), _UNKNOWN_NUMBER, *extents, *_ZEROS[len(extents) :], nbytes)
-    return values, _NUMBERS.pack(count, 0, 0, 0, 0, 0, *(math.nan,) * 6, _UNKNOWN_NUMBER)
+    values = _VALUES.pack(DTYPE_CODES[dtype], len(shape), _NOT_MEASURED, *extents, *_ZEROS[len(extents) :], nbytes)
+    return values, _NUMBERS.pack(count, 0, 0, 0, 0, 0, *(math.nan,) * 6, _NOT_MEASURED)
 
 
 def pack_kept_row(sequence: int, place: EventPlace, partial_array: PartialArray) -> bytes:
@@ -79,14 +82,14 @@ def pack_kept_row(sequence: int, place: EventPlace, partial_array: PartialArray)
     ):
         flags |= flag if is_set else Flag(0)
     numbers = _NUMBERS.pack(
-        statistics.count, *(getattr(statistics, name) for name, _ in STATISTICS.values()), _UNKNOWN_NUMBER
+        statistics.count, *(getattr(statistics, name) for name, _ in STATISTICS.values()), _NOT_MEASURED
     )
     values, _ = _pack_description(record.dtype, record.shape)
     return b"".join((_EVENT.pack(sequence, *place, NO_PAYLOAD, -1, flags), values, record.digest, numbers))
 
 
 class IndexRows:
-    """Rows of the index, and further facts of events."""
+    """Rows of the index and further facts of events, collected while a recording is written."""
 
     def __init__(self) -> None:
         self._rows = bytearray()
@@ -96,12 +99,12 @@ class IndexRows:
         self._samples: list[tuple[int, StoredArray, StoredArray]] = []
         self._histograms: list[tuple[int, np.ndarray]] = []
         self._sketches: list[tuple[int, np.ndarray]] = []
-        self._samples_seen = self._steps_seen = 1
+        self._sample_count = self._step_count = 1
         self.count = 0
         """Number of rows."""
 
     def place(self, name: str, sample: int, step: int, *, constant: bool) -> EventPlace:
-        """Return the place of the next event. A tensor becomes known when its first row is added."""
+        """Return the place of a tensor's next event. A new tensor is registered only when its first row is added."""
         entry = self._tensors.get(name)
         tensor = len(self._tensors) if entry is None else entry[0]
         return EventPlace(tensor, 0, 0) if constant else EventPlace(tensor, sample, step)
@@ -122,7 +125,7 @@ class IndexRows:
         Args:
             row: The row.
             name: The tensor.
-            place: Where it belongs.
+            place: The place of the event, from `place`.
             dtype: Logical dtype of the tensor.
             constant: Whether the tensor is a constant.
             quant: The quantization of these values, if it differs from their tensor's.
@@ -133,10 +136,10 @@ class IndexRows:
             self._tensors[name] = tensor, dtype
         if constant:
             self._constants.add(name)
-        if sample >= self._samples_seen:
-            self._samples_seen = sample + 1
-        if step >= self._steps_seen:
-            self._steps_seen = step + 1
+        if sample >= self._sample_count:
+            self._sample_count = sample + 1
+        if step >= self._step_count:
+            self._step_count = step + 1
         if quant is not None:
             self._quants[number] = quant
         if partial_array is not None:
@@ -161,7 +164,7 @@ class IndexRows:
             for name, (_, dtype) in self._tensors.items()
             if name not in graph.tensors
         ]
-        counts = {"samples": self._samples_seen, "steps": self._steps_seen}
+        counts = {"samples": self._sample_count, "steps": self._step_count}
         quants = list(self._quants.values())
         tables, rows, quant_rows = encode_tables(graph, info, recorded_tensors, **counts, quants=quants)
         index = np.frombuffer(self._rows, dtype=TABLES["index"])
@@ -240,12 +243,12 @@ def encode_tables(
 
 
 def _placements(graph: Graph) -> dict[str, list[int]]:
-    """Return the rows of the nodes at each known placement."""
-    rows_of_place: dict[str, list[int]] = {}
+    """Return the rows of the nodes by their placement, without nodes whose placement is unknown."""
+    rows_of_placement: dict[str, list[int]] = {}
     for row, node in enumerate(graph.nodes):
         if node.placement:
-            rows_of_place.setdefault(node.placement, []).append(row)
-    return rows_of_place
+            rows_of_placement.setdefault(node.placement, []).append(row)
+    return rows_of_placement
 
 
 def check_quants(graph: Graph) -> None:
@@ -259,7 +262,7 @@ def check_quants(graph: Graph) -> None:
 
 
 class _Encoder:
-    """Rows and pools under construction."""
+    """Encodes a graph and facts as rows and pools of tables."""
 
     def __init__(self) -> None:
         self._strings: defaultdict[str, int] = defaultdict(itertools.count().__next__)
@@ -305,7 +308,7 @@ class _Encoder:
                 )
             extents = self._shapes[shape] = [-1 if extent is None else extent for extent in shape]
         dims = self._pools["dims"]
-        dims += extents  # Do not share equal runs: readers refuse tables whose runs add up to more than the pool.
+        dims += extents  # equal runs are not shared: readers refuse tables whose runs add up to more than the pool
         return len(dims) - len(extents)
 
     def add_nodes(self, nodes: Iterable[Node], rows: Mapping[str, int]) -> None:
@@ -329,7 +332,7 @@ class _Encoder:
             self._attributes += attrs
 
     def add_quant(self, quant: QuantParams) -> int:
-        """Append the row of a quantization, unless it exists. Return its number."""
+        """Append the row of a quantization, unless an equal one exists. Return its row number."""
         return self._check_and_add_quant(quant, "of one sample")
 
     def _check_and_add_quant(self, quant: QuantParams, tensor: str) -> int:
@@ -341,7 +344,7 @@ class _Encoder:
 
     def _quant_row(self, quant: QuantParams, tensor: str) -> tuple[int, ...]:
         is_float64 = quant.scale.dtype == np.float64
-        field_bits = _SCALE64 if is_float64 else 0  # plain numbers: an IntFlag takes a microsecond for each operation
+        field_bits = _SCALE64 if is_float64 else 0  # a plain int, since an operation on an IntFlag takes a microsecond
         for bit, name in _FACT_BITS:
             field_bits |= bit if getattr(quant, name) is not None else 0
         limits = (_to_signed(limit, quant.dtype, tensor) for limit in (quant.qmin, quant.qmax))

@@ -1,9 +1,9 @@
 """Write a recording: events are appended one by one, tables come last, and only a finished file gets its final name.
 
-While it is written the file is called NAME.part, and NAME.journal lists its contents (`qdebug.recording.journal`). When
-`append` returns, payload and frame are with the operating system and survive any death of the process. The HDF5 library
-takes no part: it costs more for a small tensor than everything else, and a library that flushes after each tensor can
-leave a file that no reader opens.
+An unfinished file is called NAME.part, and NAME.journal lists its contents (`qdebug.recording.journal`). When `append`
+returns, the operating system has received payload and frame, and they survive even if the process is killed. The HDF5
+library is not used: for a small tensor, it takes longer than everything else, and a file that it flushes after each
+tensor may be unreadable if the process dies.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from qdebug.recording.writing.tables import IndexRows, encode_tables, pack_kept_
 from qdebug.recording.writing.ticker import Ticker
 from qdebug.version import __version__
 
-__all__ = ["At", "RecordingWriter", "Values", "check_finished", "create_files", "rename_finished"]
+__all__ = ["Place", "RecordingWriter", "Values", "check_finished", "create_files", "rename_finished"]
 
 
 def create_files(
@@ -71,7 +71,7 @@ def create_files(
         info: Facts of the run.
         graph: The tables of the graph, if known beforehand.
         mode: Permissions of both files; None for the default ones.
-        is_durable: Return only when both files survive a power cut, marked as a recorder's.
+        is_durable: Return only when both files would survive a power cut and be recognized as a recorder's.
 
     Raises:
         OSError: They cannot be created.
@@ -95,7 +95,7 @@ def create_files(
             sync_folder(part.parent)
     except BaseException:
         payloads.file.abandon()
-        remove_if_same(part, payloads.file.made)
+        remove_if_same(part, payloads.file.status_when_made)
         if fd >= 0:
             remove_if_same(journal_path, os.fstat(fd))
             os.close(fd)
@@ -104,7 +104,7 @@ def create_files(
 
 
 def check_finished(path: Path, events: int) -> None:
-    """Read a finished file as any reader would, up to the bytes of the last payload."""
+    """Check that a finished file can be read, has the given number of events, and that its last payload is intact."""
     with FileRecording(path) as recording:
         if recording.event_count != events:
             raise RecordingError(f"{str(path)!r} holds {recording.event_count} of {events} events.")
@@ -119,7 +119,7 @@ def rename_finished(part: Path, path: Path, *, force: bool, is_durable: bool) ->
         part: The finished file.
         path: Its new name.
         force: Replace an existing file.
-        is_durable: Return only when the new name survives a power cut.
+        is_durable: Return only when the new name would survive a power cut.
 
     Raises:
         OutputExistsError: Another process created a file with that name, and `force` is not set.
@@ -140,7 +140,7 @@ def rename_finished(part: Path, path: Path, *, force: bool, is_durable: bool) ->
 
 _MAX_NUMBER = 2**32 - 1
 
-At = tuple[int, int]
+Place = tuple[int, int]
 """Sample and step; (0, 0) for a constant."""
 Values = np.ndarray | Kept
 """All values of a tensor, or their partial record."""
@@ -157,8 +157,8 @@ class RecordingWriter:
         sync_every: Seconds after which a thread forces written data to the disk, so that it survives a power cut;
             infinity syncs only the finished file; None leaves it to the operating system, which is enough to survive
             the death of the process.
-        source: The unfinished file that the recording is made from. The recording takes its permissions, unless it
-            replaces a file, and is called NAME.recovered while it is written.
+        source: The unfinished file that the recording is rebuilt from; None for a new run. The recording gets its
+            permissions, unless it replaces a file. NAME.part is then called NAME.recovered.part.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
@@ -202,7 +202,7 @@ class RecordingWriter:
         self._lock = WriterLock(stem)
         self._part, self._journal_path = part_of(stem), journal_of(stem)
         try:
-            self._start(info or RunInfo(backend=""), graph)
+            self._create_unfinished_files(info or RunInfo(backend=""), graph)
         except BaseException as exc:
             self._lock.release()
             if isinstance(exc, OSError) and not isinstance(exc, QdebugError):
@@ -213,16 +213,16 @@ class RecordingWriter:
         if sync_every is not None and sync_every < math.inf:
             self._ticker = Ticker(self, sync_every)
 
-    def _start(self, info: RunInfo, graph: Graph | None) -> None:
+    def _create_unfinished_files(self, info: RunInfo, graph: Graph | None) -> None:
         if not self._force and self._source is None and has_unfinished_run(self.path):
             raise RecordingError(
                 f"A run that recorded to {str(self.path)!r} did not finish; its partial recording still exists.",
                 hint=f"{recover_hint(self.path)[:-1]}, or overwrite it: --force (in Python: force=True).",
             )
-        old_files = self._part, self._journal_path  # left by a dead process; the lock proves that it has no owner
+        old_files = self._part, self._journal_path  # left by a dead process, since this writer has the lock
         for name in old_files:
             check_recorder_file(name)
-        # raises for a graph that cannot be stored, before files are deleted
+        # Encode the graph before files are deleted, since this raises if it cannot be stored.
         tables = None if graph is None else encode_tables(graph, info, (), samples=1, steps=1)[0]
         for name in old_files:
             name.unlink(missing_ok=True)
@@ -231,7 +231,7 @@ class RecordingWriter:
             mode = mode_of(self._source)
         mode = None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR
         self._payloads, self._journal = create_files(*old_files, info, tables, mode=mode, is_durable=self._is_durable)
-        self._journal_made = os.fstat(self._journal.fd)
+        self._journal_status = os.fstat(self._journal.fd)
 
     @property
     def events(self) -> int:
@@ -243,7 +243,7 @@ class RecordingWriter:
 
         Args:
             note: A JSON object.
-            at_once: Write it at once instead of together with the next event.
+            at_once: Write it at once rather than together with the next event.
 
         Raises:
             RecordingError: As for `append`.
@@ -258,9 +258,15 @@ class RecordingWriter:
                 raise
 
     def append(
-        self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
+        self,
+        name: str,
+        array: Values,
+        place: Place = (0, 0),
+        *,
+        constant: bool = False,
+        quant: QuantParams | None = None,
     ) -> None:
-        """Store a tensor's values or their partial record. They survive the death of the process once this returns.
+        """Store a tensor's values or their partial record. Once this returns, they survive if the process is killed.
 
         Args:
             name: The tensor.
@@ -308,7 +314,11 @@ class RecordingWriter:
         return PartialArray(partial_values, values, self._payloads.store(partial_values.positions, "int64")[0])
 
     def fail(self, title: str, exc: BaseException) -> None:
-        """Undo an interrupted write; if the disk is full or failed, remember and report it.
+        """Undo an interrupted write. If the disk is full or failed, set `failure` and raise.
+
+        Args:
+            title: What could not be written, for the message.
+            exc: The exception that interrupted the write.
 
         Raises:
             RecordingError: The disk is full or failed.
@@ -332,7 +342,7 @@ class RecordingWriter:
             raise RecordingError(self.failure, hint="Free some space, or record to another disk.") from None
 
     def _sync_last(self) -> None:
-        """Stop the syncing thread, and sync once more."""
+        """Stop the thread that syncs, and sync once more."""
         ticker, self._ticker = self._ticker, None
         if ticker is None:
             return
@@ -341,7 +351,7 @@ class RecordingWriter:
             with contextlib.suppress(RecordingError):  # `failure` has the reason
                 self.sync()
 
-    def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
+    def read_back(self, name: str, place: Place = (0, 0)) -> np.ndarray | None:
         """Return appended values; None if there are none, or if they were not recorded in full.
 
         Raises:
@@ -374,25 +384,27 @@ class RecordingWriter:
         try:
             tables = self._index.tables(graph, info)
             if not self._part.exists():
-                raise self._cannot_finish(self._missing_file_text())
+                raise self._cannot_finish_error(self._missing_file_text())
             self._payloads.finish(tables, is_complete=is_complete)
             self._payloads.file.close()
             check_finished(self._part, self.events)
             self._write_end(is_complete=is_complete)
         except (OSError, RuntimeError) as exc:
             self.leave()
-            raise self._cannot_finish(describe_cause(exc)) from None
+            raise self._cannot_finish_error(describe_cause(exc)) from None
         except BaseException:
             self.leave()
             raise
         self._is_open = False
         try:
             rename_finished(self._part, self.path, force=self._force, is_durable=self._is_durable)
-            remove_if_same(self._journal_path, self._journal_made)
+            remove_if_same(self._journal_path, self._journal_status)
         except OSError as exc:
             if isinstance(exc, QdebugError):
                 raise
-            error = self._cannot_finish(describe_cause(exc)) if self._part.exists() else self._not_durable(exc)
+            error = (
+                self._cannot_finish_error(describe_cause(exc)) if self._part.exists() else self._not_durable_error(exc)
+            )
             if self._source is not None:
                 self._remove_files()
             raise error from None
@@ -401,7 +413,7 @@ class RecordingWriter:
             self._lock.release()
         return self.path
 
-    def _cannot_finish(self, reason: str) -> RecordingError:
+    def _cannot_finish_error(self, reason: str) -> RecordingError:
         is_recoverable = self.events > 0 and self._part.exists()
         kept_note = " The partial recording is kept in the same folder." if is_recoverable else ""
         error = RecordingError(
@@ -411,7 +423,7 @@ class RecordingWriter:
         self.failure = self.failure or error.message
         return error
 
-    def _not_durable(self, exc: OSError) -> RecordingError:
+    def _not_durable_error(self, exc: OSError) -> RecordingError:
         self.failure = f"{str(self.path)!r} is finished, but may not survive a power failure: {describe_cause(exc)}."
         return RecordingError(self.failure, hint="Copy it to another disk.")
 
@@ -426,9 +438,9 @@ class RecordingWriter:
         return "Record the run again to a disk with enough space."
 
     def _write_end(self, *, is_complete: bool) -> None:
-        """Notify followers that the recording is finished."""
+        """Write the last frame of the journal, which tells followers that the recording is finished."""
         self._journal.add(FrameKind.END, encode_json({"complete": is_complete, "events": self.events}))
-        with contextlib.suppress(OSError):  # the file itself is complete, so nobody needs the journal
+        with contextlib.suppress(OSError):  # the file itself is complete, so the journal is no longer needed
             self._journal.commit()
 
     def leave(self) -> None:
@@ -436,8 +448,8 @@ class RecordingWriter:
 
         A forked child only drops its references.
         """
-        nothing_new = not self.events or self._source is not None  # otherwise it can be recovered
-        self._stop(remove_files=nothing_new)
+        has_nothing_to_recover = not self.events or self._source is not None
+        self._stop(remove_files=has_nothing_to_recover)
 
     def discard(self) -> None:
         """Close and remove everything. A second call, or a call after `close`, does nothing.
@@ -461,11 +473,11 @@ class RecordingWriter:
         self._lock.release()
 
     def _remove_files(self) -> None:
-        remove_if_same(self._part, self._payloads.file.made)
-        remove_if_same(self._journal_path, self._journal_made)
+        remove_if_same(self._part, self._payloads.file.status_when_made)
+        remove_if_same(self._journal_path, self._journal_status)
 
     def __del__(self) -> None:
-        # It cannot be finished any more.
+        # A writer that is dropped without being closed can no longer be finished, but it can be recovered.
         if getattr(self, "_is_open", False):
             with contextlib.suppress(Exception):
                 self.leave()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.errors import UsageError
-from qdebug.model.names import fitting_names, listed_names, near_names
+from qdebug.model.names import format_names, matching_names, near_names
 from qdebug.tui.nodes.filter import FilterError
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable
@@ -109,11 +109,11 @@ def _row_by_part(table: NodeTable, name: str) -> int:
         for name_of_row in (row.reference_tensor, row.tensor, row.node)
         if name_of_row
     }
-    matching_rows = sorted({rows[name_of_row] for name_of_row in fitting_names(name, rows)})
+    matching_rows = sorted({rows[name_of_row] for name_of_row in matching_names(name, rows)})
     nodes = dict.fromkeys(table.rows[at].node for at in matching_rows)
     if len(nodes) > 1:
         raise UsageError(
-            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
+            f"{name!r} fits {len(nodes)} nodes: {format_names(nodes)}.",
             hint="Give one of these names, or a longer part of one.",
         )
     if not matching_rows:

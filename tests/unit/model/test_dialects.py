@@ -9,7 +9,7 @@ from qdebug.compare.result.finding import Status
 from qdebug.errors import KernelError
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.model.operators import openvino_rules
-from qdebug.model.operators.dialects import translated
+from qdebug.model.operators.dialects import translate_to_onnx
 from qdebug.numerics.affine import quantize
 from qdebug.recording.recorder import Recorder
 from qdebug.replay.registry import run_node
@@ -31,13 +31,14 @@ def computed(op, attrs, values, shape, unknown=()):
     """Return what a translated node computes; None if it is not translated."""
     node = Node(name="n", op=op, inputs=tuple(values), outputs=("y",), attrs=attrs)
     kept = {name: array for name, array in values.items() if name != "x" and name not in unknown}
-    found = translated(node, graph_of(node, values, shape), kept.get)
+    found = translate_to_onnx(node, graph_of(node, values, shape), kept.get)
     if found is None:
         return None
     given = {
-        name: array.transpose(found.turns[name]) if name in found.turns else array for name, array in values.items()
+        name: array.transpose(found.permutations[name]) if name in found.permutations else array
+        for name, array in values.items()
     }
-    given |= {name: values[name].reshape(-1, *values[name].shape[2:]) for name in found.merged}
+    given |= {name: values[name].reshape(-1, *values[name].shape[2:]) for name in found.merged_constants}
     given |= found.constants
     return run_node(found.node, given)["y"]
 
@@ -281,7 +282,7 @@ def test_numbers_times_codes_are_convolved_as_codes_by_the_range_of_each_sample(
     node = Node(
         name="n", op=op, inputs=("x", "w"), outputs=("y",), attrs={**WINDOW, "fused_activation_function": "NONE"}
     )
-    made = translated(node, Graph([node], tensors=infos, inputs=("x",), outputs=("y",)))
+    made = translate_to_onnx(node, Graph([node], tensors=infos, inputs=("x",), outputs=("y",)))
     assert made.node.op == ("DynamicQuantizeConv" if codes else "Conv")
     how = None if not codes else "asymmetric" if "DEPTHWISE" in op else "symmetric"
     assert made.node.attrs.get("data_codes") == how
@@ -395,7 +396,9 @@ def test_scales_by_group_leave_a_grouped_convolution_as_it_is():
     node = Node(name="n", op="GroupConvolution", inputs=("x", "w"), outputs=("y",), attrs=STATED)
     for parts, known in ((1, True), (4, False)):
         info = TensorInfo(name="w", role=Role.CONSTANT, shape=(3, parts, 2, 3, 3), dtype="int8", quant=quant)
-        found = translated(node, Graph([node], tensors=[info, TensorInfo(name="x", shape=(1, 6, 5, 5))], inputs=("x",)))
+        found = translate_to_onnx(
+            node, Graph([node], tensors=[info, TensorInfo(name="x", shape=(1, 6, 5, 5))], inputs=("x",))
+        )
         assert (found is not None) == known
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from qdebug.errors import UsageError
-from qdebug.model.names import fitting_names, listed_names, near_names, only_name
+from qdebug.model.names import format_names, matching_names, near_names, resolve_name
 
 KNOWN = ["net/conv1", "net/conv10", "net/Relu[0]", "head"]
 
@@ -22,12 +22,12 @@ KNOWN = ["net/conv1", "net/conv10", "net/Relu[0]", "head"]
     ],
 )
 def test_a_text_stands_for_the_names_that_it_fits(text, found):
-    assert fitting_names(text, KNOWN) == found
+    assert matching_names(text, KNOWN) == found
 
 
 def test_names_are_listed_up_to_a_number():
-    assert listed_names(["a", "b"]) == "'a', 'b'"
-    assert listed_names(map(str, range(10))).endswith("'7' and 2 more")
+    assert format_names(["a", "b"]) == "'a', 'b'"
+    assert format_names(map(str, range(10))).endswith("'7' and 2 more")
 
 
 def test_near_names_are_a_sentence():
@@ -41,12 +41,12 @@ def test_near_names_are_a_sentence():
 )
 def test_a_part_stands_for_the_only_node_that_it_fits(text, name):
     owners = {"conv1_quant": "conv1_quant", "conv1_out": "conv1_quant", "b": "b", "bb": "bb"}
-    assert only_name(text, owners, what="node", hint="") == name
+    assert resolve_name(text, owners, what="node", hint="") == name
 
 
 def test_a_part_of_several_nodes_or_of_none_is_refused():
     owners = {"conv1": "conv1", "conv2": "conv2"}
     with pytest.raises(UsageError, match="'conv' fits 2 nodes: 'conv1', 'conv2'"):
-        only_name("conv", owners, what="node", hint="")
+        resolve_name("conv", owners, what="node", hint="")
     with pytest.raises(UsageError, match=r"No node is called 'cnov1'\. Near names: 'conv1'"):
-        only_name("cnov1", owners, what="node", hint="")
+        resolve_name("cnov1", owners, what="node", hint="")

@@ -78,7 +78,7 @@ def check_row(row):
     assert not (row.moves and row.sums)
     assert not (known.product and row.activation)
     assert row.bias is None or operators.of(known.plain).product
-    assert not row.places or operators.of(known.plain).titles
+    assert not row.title_positions or operators.of(known.plain).titles
 
 
 def test_traits_are_those_that_their_names_say():
@@ -90,14 +90,14 @@ def test_traits_are_those_that_their_names_say():
     assert names(lambda row: row.goes_into_weights) == {"BatchNormalization", "Add", "Sub", "Mul", "Div"}
     assert names(lambda row: row.reshapes) == {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
     assert names(lambda row: row.product and row.plain == row.name) == {"Conv", "ConvTranspose", "Gemm", "MatMul"}
-    assert names(lambda row: row.turns) == {"Transpose", "ReorderInput", "ReorderOutput"}
+    assert names(lambda row: row.permutes_dimensions) == {"Transpose", "ReorderInput", "ReorderOutput"}
     assert operators.of("ReduceSum").sums is Sums.AXES
 
 
 def test_reordering_channels_may_turn_them_too():
     assert operators.plain(node("ReorderInput", channels_last=1)).transposes
     assert not operators.plain(node("ReorderInput", channels_last=0)).transposes
-    assert not operators.turns_channels(node("ReorderOutput", channels_last=1))
+    assert not operators.is_block_transpose(node("ReorderOutput", channels_last=1))
 
 
 @pytest.mark.parametrize(

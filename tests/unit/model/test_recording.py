@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.errors import RecordingError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, Recording, Role, RunInfo, TensorInfo
-from qdebug.model.recording import no_values, quant_of, shape_of
+from qdebug.model.recording import no_values_error, quant_of, shape_of
 
 
 def graph():
@@ -66,7 +66,7 @@ def test_missing_values_are_told_from_a_missing_tensor():
     with pytest.raises(RecordingError, match="no tensor 'nope'") as caught:
         recording().load("nope")
     assert "qdebug info" in caught.value.hint
-    assert no_values("x", 1, 2, ["x"]).hint == ""
+    assert no_values_error("x", 1, 2, ["x"]).hint == ""
 
 
 def test_a_pickled_recording_is_still_read_only():

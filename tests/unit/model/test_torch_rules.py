@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.model import Graph, Node, Role, TensorInfo
-from qdebug.model.operators.dialects import translated
+from qdebug.model.operators.dialects import translate_to_onnx
 from qdebug.replay.registry import run_node
 
 RNG = np.random.default_rng(5)
@@ -32,7 +32,7 @@ def computed(op, attrs, values, right):
         for name, array in zip(node.outputs, right, strict=True)
     ]
     kept = dict(zip(names, values, strict=True))
-    found = translated(node, Graph([node], tensors=infos, inputs=names[:1], outputs=node.outputs), kept.get)
+    found = translate_to_onnx(node, Graph([node], tensors=infos, inputs=names[:1], outputs=node.outputs), kept.get)
     return None if found is None else list(run_node(found.node, kept | found.constants).values())
 
 

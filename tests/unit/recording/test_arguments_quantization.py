@@ -14,27 +14,27 @@ CODES = np.zeros((4, 2, 3), dtype=np.int8)
 
 
 def test_nothing_said_is_no_quantization():
-    assert QuantFacts().params("x", CODES) is None
+    assert QuantFacts().to_params("x", CODES) is None
 
 
 def test_what_is_said_is_kept():
     found = QuantFacts(scale=np.float32([0.5, 0.25]), zero_point=[1, 2], axis=1, qmin=-127, multiplier=[3, 4], shift=5)
-    assert found.params("x", CODES) == QuantParams(
+    assert found.to_params("x", CODES) == QuantParams(
         dtype="int8", scale=np.float32([0.5, 0.25]), zero_point=[1, 2], axis=1, qmin=-127, multiplier=[3, 4], shift=5
     )
 
 
 def test_axes_are_counted_from_the_front():
-    assert QuantFacts(scale=[1.0, 2.0, 3.0], axis=-1).params("x", CODES).axis == 2
+    assert QuantFacts(scale=[1.0, 2.0, 3.0], axis=-1).to_params("x", CODES).axis == 2
 
 
 def test_an_impossible_scale_is_a_fact_too():
     for scale in (0.0, -1.0, float("nan")):
-        assert str(QuantFacts(scale=scale).params("x", CODES).scale[0]) == str(scale)
+        assert str(QuantFacts(scale=scale).to_params("x", CODES).scale[0]) == str(scale)
 
 
 def test_blocks_may_share_scales():
-    found = QuantFacts(scale=np.ones((4, 1, 3)), axis=1, block_size=2).params("x", CODES)
+    found = QuantFacts(scale=np.ones((4, 1, 3)), axis=1, block_size=2).to_params("x", CODES)
     assert (found.scale.shape, found.block_size) == ((4, 1, 3), 2)
 
 
@@ -57,7 +57,7 @@ def test_blocks_may_share_scales():
 )
 def test_what_makes_no_sense_is_refused_by_name(facts, said):
     with pytest.raises(RecordingError, match="'odd one'") as caught:
-        QuantFacts(**facts).params("odd one", CODES)
+        QuantFacts(**facts).to_params("odd one", CODES)
     assert said in str(caught.value)
 
 
@@ -81,24 +81,24 @@ def test_what_makes_no_sense_is_refused_by_name(facts, said):
 )
 def test_numbers_that_are_none_are_refused(said, message):
     with pytest.raises(RecordingError, match=message):
-        QuantFacts(**{"scale": 0.5, **said}).params("x", np.zeros((4, 8), np.int8))
+        QuantFacts(**{"scale": 0.5, **said}).to_params("x", np.zeros((4, 8), np.int8))
 
 
 @pytest.mark.parametrize("scale", [2, np.float64(2), np.uint8(2), ml_dtypes.bfloat16(2), True])
 def test_a_scale_may_be_any_kind_of_real_number(scale):
-    assert QuantFacts(scale=scale).params("x", CODES).scale.tolist() == [float(scale)]
+    assert QuantFacts(scale=scale).to_params("x", CODES).scale.tolist() == [float(scale)]
 
 
 @pytest.mark.parametrize("shape", [(4, 2), (2,)], ids=str)
 def test_blocks_along_an_axis(shape):
-    quant = QuantFacts(scale=np.ones(shape), axis=-1, block_size=4).params("x", np.zeros((4, 8), np.int8))
+    quant = QuantFacts(scale=np.ones(shape), axis=-1, block_size=4).to_params("x", np.zeros((4, 8), np.int8))
     assert (quant.axis, quant.block_size, quant.scale.shape) == (1, 4, shape)
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (8, 2), (3,), (2, 4)], ids=str)
 def test_blocks_that_do_not_fit(shape):
     with pytest.raises(RecordingError, match="in blocks of 4"):
-        QuantFacts(scale=np.ones(shape), axis=1, block_size=4).params("x", np.zeros((4, 8), np.int8))
+        QuantFacts(scale=np.ones(shape), axis=1, block_size=4).to_params("x", np.zeros((4, 8), np.int8))
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_a_scale_that_can_hardly_be_meant_is_kept_and_said(tmp_path, scale, doub
 @pytest.mark.parametrize("scale", [0.0, [0.5, 0.0, 0.5]], ids=str)
 def test_a_scale_of_zero_is_refused_for_codes_that_are_not_the_zero_point(scale):
     facts, codes = QuantFacts(scale=scale, zero_point=2, axis=2 if np.ndim(scale) else None), CODES + np.int8(2)
-    assert np.array_equal(facts.params("x", codes).scale, np.atleast_1d(scale))
+    assert np.array_equal(facts.to_params("x", codes).scale, np.atleast_1d(scale))
     codes[1, 1, 1] = 7
     with pytest.raises(RecordingError, match="scale of 0, but 1 of its 24 codes differ from the zero point") as caught:
-        facts.params("x", codes)
+        facts.to_params("x", codes)
     assert "above 0" in caught.value.hint
 
 
@@ -136,7 +136,7 @@ def test_a_zero_point_that_no_code_can_be_is_refused(zero, given):
     said = f"zero_point {given} is outside the range of int8, -128 to 127"
     facts = {"scale": np.ones(np.size(zero)), "zero_point": zero, "axis": 2}
     with pytest.raises(RecordingError, match=said):
-        QuantFacts(**facts).params("x", CODES)
+        QuantFacts(**facts).to_params("x", CODES)
     graph = qdebug.Graph(tensors=[qdebug.TensorInfo(name="x", quant=QuantParams(dtype="int8", **facts))])
     with pytest.raises(RecordingError, match=said):
         qdebug.Recorder(None, backend="b", graph=graph)

@@ -20,7 +20,7 @@ def random_tensor(size, dtype, seed=0):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", SIZES)
 def test_it_is_what_numpy_computes(dtype, size, monkeypatch):
-    monkeypatch.setattr(device_sketch, "_PIECE", 1 << 18)
+    monkeypatch.setattr(device_sketch, "_PIECE_ELEMENTS", 1 << 18)
     tensor = random_tensor(size, dtype)
     if size > 100:
         tensor[[5, 70]], tensor[9] = float("nan"), float("-inf")

@@ -7,7 +7,14 @@ import pytest
 
 from qdebug.errors import GraphError, RecordingError
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
-from qdebug.recording.graph_builder import NO_FACTS, GraphBuilder, NodeFacts, apply_put, node_facts, put_note
+from qdebug.recording.graph_builder import (
+    NO_FACTS,
+    GraphBuilder,
+    NodeFacts,
+    apply_put_note,
+    encode_put_note,
+    node_facts,
+)
 
 
 def said(tensor, *, node=None, op=None, inputs=(), attrs=None, domain="", origin=(), placement=""):
@@ -192,12 +199,12 @@ def test_what_is_said_counts_as_new_once():
 )
 def test_a_note_tells_all_that_was_said_whether_or_not_it_names_what_was_not(facts):
     """Recorders of before wrote every fact of a node, empty ones too."""
-    note = json.loads(json.dumps(put_note("y", (2, 3), said("y", **facts), {"dtype": "int8"})))
+    note = json.loads(json.dumps(encode_put_note("y", (2, 3), said("y", **facts), {"dtype": "int8"})))
     empty = {"domain": "", "inputs": [], "origin": [], "placement": "", "attrs": ""}
     graphs = []
     for node in (note["node"], empty | note["node"]):
         builder = GraphBuilder()
-        apply_put(builder, {**note, "node": node})
+        apply_put_note(builder, {**note, "node": node})
         graphs.append(builder.build(["y"]))
     expected = GraphBuilder()
     expected.note("y", (2, 3), said("y", **facts), dtype="int8")
@@ -207,4 +214,4 @@ def test_a_note_tells_all_that_was_said_whether_or_not_it_names_what_was_not(fac
 
 
 def test_nothing_is_noted_of_a_node_that_nobody_named():
-    assert set(put_note("y", (1,), NO_FACTS, {"dtype": "int8"})) == {"put", "shape", "dtype"}
+    assert set(encode_put_note("y", (1,), NO_FACTS, {"dtype": "int8"})) == {"put", "shape", "dtype"}

@@ -284,10 +284,10 @@ def test_a_shape_that_the_index_cannot_hold_is_kept_with_its_values(record):
 @pytest.mark.parametrize(("most", "used", "nbytes", "room"), [(10, 4, 6, True), (10, 4, 7, False), (0, 0, 0, True)])
 def test_what_fits_to_the_last_byte_is_kept_in_full(most, used, nbytes, room):
     bounded, free = policy_of(None, max_bytes=most), policy_of(None)
-    assert (bounded.without_room(FULL, used, nbytes) == FULL) == room
-    assert free.without_room(FULL, used, nbytes) == FULL
+    assert (bounded.limit_to_max_bytes(FULL, used, nbytes) == FULL) == room
+    assert free.limit_to_max_bytes(FULL, used, nbytes) == FULL
     partly = Keep(keeps_values=False, element_count=7)
-    assert bounded.without_room(partly, used, nbytes) == partly
+    assert bounded.limit_to_max_bytes(partly, used, nbytes) == partly
 
 
 def test_what_has_no_more_elements_than_are_kept_is_kept_in_full(record):

@@ -6,7 +6,7 @@ import pytest
 import qdebug
 from qdebug.compare.align.align import align
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
-from qdebug.model.operators import in_words_of_onnx, is_foreign, kinds_of
+from qdebug.model.operators import is_foreign, kinds_of, with_onnx_op
 from qdebug.replay import run_node
 
 RNG = np.random.default_rng(3)
@@ -98,7 +98,7 @@ def test_a_silu_is_the_product_that_it_stands_for():
 )
 def test_words_of_onnx_and_unknown_ones_are_left_alone(op):
     node = Node(name="n", op=op, inputs=("x",), outputs=("y",))
-    assert in_words_of_onnx(node) is node
+    assert with_onnx_op(node) is node
 
 
 def test_one_node_of_each_kind_stands_for_the_others():

@@ -60,7 +60,7 @@ def test_the_row_that_is_written_is_the_row_of_the_table():
 
 
 def test_the_specification_names_every_table_and_field():
-    for name, dtype in (layout.TABLES | layout.OPTIONAL_TABLES | layout.PLACE_TABLES).items():
+    for name, dtype in (layout.TABLES | layout.OPTIONAL_TABLES | layout.LOCATION_TABLES).items():
         assert f"/{name}" in layout.__doc__
         for field in dtype.names or ():
             stem = re.sub(r"_(off|len|dims|ndim)$", "", field)

@@ -143,7 +143,7 @@ def test_damage_is_noticed_after_what_was_right(recorder, followed, path):
 def test_damaged_values_are_refused(recorder, followed, path):
     recorder.put("a", np.arange(3.0))
     followed.refresh()
-    event = followed._account.events["a", 0, 0]
+    event = followed._run.events["a", 0, 0]
     with part_of(path).open("r+b") as file:
         file.seek(event.offset)
         file.write(b"\x01")

@@ -11,7 +11,7 @@ import qdebug
 from qdebug.cli.main import main
 from qdebug.errors import QdebugError
 from qdebug.recording.reading.remote import RemoteFile
-from qdebug.recording.remote_url import absolute, url_of
+from qdebug.recording.remote_url import absolute_path, url_of
 
 fsspec = pytest.importorskip("fsspec", reason="the extra remote is not installed")
 registry = pytest.importorskip("fsspec.registry")
@@ -181,5 +181,5 @@ def test_urls_survive_as_paths(tmp_path):
     assert url_of(Path("s3://bucket/a/b.h5")) == "s3://bucket/a/b.h5"
     assert url_of(Path("hf://datasets/me/runs/b.h5")) == "hf://datasets/me/runs/b.h5"
     assert url_of(tmp_path / "s3.h5") is None
-    assert absolute(Path("gs://b/c.h5")) == Path("gs://b/c.h5")
-    assert absolute(Path("c.h5")).is_absolute()
+    assert absolute_path(Path("gs://b/c.h5")) == Path("gs://b/c.h5")
+    assert absolute_path(Path("c.h5")).is_absolute()

@@ -61,7 +61,7 @@ class SlowSink(MemorySink):
 
 def test_put_waits_when_too_much_is_waiting():
     slow = SlowSink()
-    sink = BackgroundSink(slow, most=3000)
+    sink = BackgroundSink(slow, max_bytes=3000)
     reached = []
 
     def fill():
@@ -83,7 +83,7 @@ def test_put_waits_when_too_much_is_waiting():
 
 def test_an_array_larger_than_the_bound_waits_alone():
     memory = MemorySink()
-    sink = BackgroundSink(memory, most=10)
+    sink = BackgroundSink(memory, max_bytes=10)
     for number in range(3):
         sink.append(f"t{number}", np.zeros(1000))
     assert sink.read_back("t2").size == 1000
