@@ -62,19 +62,19 @@ class TuiChoices:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Load libraries without garbage collection, since everything that they create stays in use."""
+    """Pause the cyclic garbage collector while libraries are imported, since all that they create stays in use."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()  # the application unfreezes at its end
+        gc.freeze()  # until `QdebugApp.on_unmount`
         if was_enabled:
             gc.enable()
 
 
 def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | None = None) -> int:
-    """Show the comparison of a recording with one or more others in the terminal, and return its exit code.
+    """Show the comparison of a recording with one or more others in the terminal. Return the exit code.
 
     Args:
         reference: Recording of the reference run.
@@ -125,7 +125,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         raise RecordingError(f"A recording can no longer be read: {app.failure}.") from app.failure
     if app.failure is not None:
         raise app.failure
-    if code is None and not app.return_code:  # ended from outside, by a signal; no crash
+    if code is None and not app.return_code:  # not a crash: a signal ended it from outside
         raise KeyboardInterrupt("interrupted.")
     if code is None:
         raise QdebugError("The terminal interface stopped.", hint="For the report: qdebug diff REF BACKEND.")
@@ -135,14 +135,14 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
 def _make_opening(
     reference: Path, backend: Path, choices: TuiChoices, limits_file: Path, *, is_unused: bool = False
 ) -> Opening:
-    """Return how to open a comparison. All of it runs on a worker thread.
+    """Return the functions that open a comparison. All of them are called on worker threads.
 
     Args:
         reference: The reference run.
         backend: The other run.
         choices: Options of the command line.
         limits_file: The file to which acknowledgements and notes are written.
-        is_unused: Whether that file is not in force.
+        is_unused: Whether that file does not affect the judgement, because no limits file is active.
     """
     from qdebug.tui.reading.messages import Opening
 
@@ -160,7 +160,7 @@ def _make_opening(
             sides[side] = (choices.open_recording or open_recording)(path)
         return sides[side]
 
-    def names() -> Sequence[str]:
+    def read_names() -> Sequence[str]:
         return open_side("backend", backend).names
 
     def compare() -> DiffSession:
@@ -182,7 +182,7 @@ def _make_opening(
         paths = {"reference": reference, "backend": backend}
         return Following(sides, lambda side: open_side(side, paths[side]))
 
-    def changed() -> str:
+    def describe_change() -> str:
         if choices.follow:
             return following().describe_change()
         from qdebug.present.text import safe_text
@@ -191,26 +191,26 @@ def _make_opening(
         name = safe_text(changed_paths[0].name, limit=60) if changed_paths else ""
         return f"{name!r} was changed on disk since it was opened" if changed_paths else ""
 
-    def notes() -> Mapping[str, str]:
+    def read_notes() -> Mapping[str, str]:
         from qdebug.limits.limits_file import load_notes
 
         return load_notes(limits_file)
 
     return Opening(
         add_listener=listeners.append,
-        read_names=names,
+        read_names=read_names,
         compare=compare,
         refresh=(lambda: following().refresh()) if choices.follow else None,
         take_news=(lambda: following().take_news()) if choices.follow else None,
         is_writing=(lambda: following().is_writing()) if choices.follow else None,
-        load_notes=notes,
+        load_notes=read_notes,
         make_remark=partial(_unused_limits_remark, limits_file) if is_unused else None,
-        describe_change=changed,
+        describe_change=describe_change,
     )
 
 
 def _unused_limits_remark(limits_file: Path) -> str:
-    """Return a remark if a file accepts nodes but is not in force, and so is ignored by `qdebug diff` too; else ""."""
+    """Return a hint if an inactive limits file acknowledges nodes, which `qdebug diff` ignores as well; else ""."""
     if not limits_file.exists():
         return ""
     from qdebug.limits.limits_file import load_limits
@@ -221,9 +221,9 @@ def _unused_limits_remark(limits_file: Path) -> str:
 
 
 def _file_stamp(path: Path) -> tuple[int, ...]:
-    """Return a file's device, inode, size and time, which change when it is written to; () if it does not exist."""
+    """Return a file's device, inode, size and modification time, to detect changes; () if they cannot be read."""
     try:
         status = path.stat()
-    except OSError:  # opening it will say why
+    except OSError:  # opening the file reports the reason
         return ()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

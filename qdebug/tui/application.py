@@ -46,14 +46,14 @@ _SETTLE_SECONDS = 0.1
 _THREADS = 16
 """Maximum number of simultaneous workers. A job that waits for a long computation keeps its thread."""
 _PATIENCE_SECONDS = 1.0
-"""A wait for the threads at the end that takes longer than this is explained to the user."""
+"""If the threads take longer than this to finish at the end, a message explains the wait."""
 
 _ESCAPE_SECONDS = 0.15
 """How long an escape is held back for the rest of an arrow key, in addition to the driver's 0.1 s."""
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
 """Keys by the final letter of their escape sequences."""
 _ALT_DIGITS = dict(zip("¡™£¢∞§¶•ª", "123456789", strict=True))
-"""Digits by the character that Alt and the digit type on a Mac. Textual reports it for an escape before a digit."""
+"""Digits by the character that Option and the digit type on a Mac, which Textual reports for escape and a digit."""
 
 LIMITS_FILE = Path("qdebug-limits.toml")
 """File for acknowledgements if no limits file is given and the project has none."""
@@ -68,12 +68,12 @@ class QdebugApp(App[int]):
     Args:
         openings: For each backend, a function that opens and aligns it and the reference on a worker thread.
         titles: Names of the two recordings of each comparison.
-        begin: Where to start.
+        start_place: The node, sample, screen and filter to start with; None for the defaults.
         glyphs: Characters for drawing.
         palette: Initial colours.
         limits_file: The file to which acknowledgements are written.
+        needs_limits_option: Whether the limits file applies only if it is named on the command line.
         map_file: The file to which manual pairs are written.
-        limits_apart: Whether that file applies only if it is named on the command line.
         command_words: The command that opens the same recordings again, without file names.
         files: The reference's file, and each backend's.
     """
@@ -102,9 +102,9 @@ class QdebugApp(App[int]):
     ) -> None:
         super().__init__()
         self.failure: BaseException | None = None
-        self.animation_level = "none"  # nothing moves but what a key moves
+        self.animation_level = "none"  # only keys move anything
         self._watch = TerminalWatch(lambda: self.call_later(self.exit, INTERRUPTED))
-        self._settling: Timer | None = None
+        self._settle_timer: Timer | None = None
         self.files = Files(
             limits=limits_file,
             map=map_file,
@@ -113,7 +113,7 @@ class QdebugApp(App[int]):
             needs_limits_option=needs_limits_option,
         )
         self._pending_keys: list[Key] = []
-        self._release: Timer | None = None
+        self._release_timer: Timer | None = None
         self.look = Look(glyphs=glyphs, palette=palette)
         for colours in PALETTES:
             self.register_theme(colours.theme())
@@ -149,7 +149,7 @@ class QdebugApp(App[int]):
         if self.screen is not self._main:
             await super().on_event(event)
         else:
-            self.app_focus = True  # as Textual takes it from a key
+            self.app_focus = True  # as Textual does: keys come only with the focus
             await self._main.press(event)
 
     def _complete_keys(self, event: Key | Paste) -> Iterator[Key | Paste]:
@@ -158,9 +158,9 @@ class QdebugApp(App[int]):
         The driver reports an escape as a key after 0.1 s without further input. It is held back slightly longer here,
         until it is certain that "[" and a letter do not follow. Without a terminal, as in a test, nothing is held back.
         """
-        if self._release is not None:
-            self._release.stop()
-            self._release = None
+        if self._release_timer is not None:
+            self._release_timer.stop()
+            self._release_timer = None
         keys = [*self._pending_keys, event]
         self._pending_keys = []
         characters = [each.character if isinstance(each, Key) else None for each in keys]
@@ -170,7 +170,7 @@ class QdebugApp(App[int]):
                 return
             if len(keys) == 1 or (len(keys) == 2 and characters[1] in {"[", "O"}):
                 self._pending_keys = [each for each in keys if isinstance(each, Key)]
-                self._release = self.set_timer(_ESCAPE_SECONDS, self._release_keys)
+                self._release_timer = self.set_timer(_ESCAPE_SECONDS, self._release_keys)
                 return
         yield from keys
 
@@ -181,7 +181,7 @@ class QdebugApp(App[int]):
             await self._process_key(key)
 
     def get_default_screen(self) -> Screen[None]:
-        """Start with the only screen."""
+        """Return the main screen."""
         return self._main
 
     def on_mount(self) -> None:
@@ -191,13 +191,13 @@ class QdebugApp(App[int]):
         self.app_resume_signal.subscribe(self, self._paint_all)
 
     def _paint_all(self, _: object) -> None:
-        """Repaint the whole screen, since the terminal is blank after a suspension."""
-        with suppress(ScreenStackError):  # at the end there is no screen any more
+        """Repaint every widget, since the terminal may have lost its contents, as after a suspension."""
+        with suppress(ScreenStackError):  # the stack is empty while the program exits
             for widget in (self.screen, *self.screen.walk_children(Widget)):
                 widget.refresh()
 
     def action_command_palette(self) -> None:
-        """Open the command palette. Textual binds its key before any screen can."""
+        """Open the command palette if it fits. Overridden because Textual binds ctrl+p to it on every screen."""
         if self.size.width < MIN_WIDTH or self.size.height < MIN_HEIGHT:
             self._main.say("the terminal is too small for a palette")
         elif not isinstance(self.screen, CommandPalette):
@@ -206,12 +206,12 @@ class QdebugApp(App[int]):
     def on_resize(self, event: Resize) -> None:
         """Repaint everything once the size is stable. Close the command palette if it no longer fits.
 
-        If the size changes and changes back before it is read, Textual sees no change, but the terminal has lost what
-        it cut off. The palette's list cannot be navigated if it was never laid out.
+        If the size changes back before Textual reads it, Textual sees no change, although the terminal has lost what it
+        cut off. The palette's list cannot be navigated if it was never laid out.
         """
-        if self._settling is not None:
-            self._settling.stop()
-        self._settling = self.set_timer(_SETTLE_SECONDS, self._repaint_at_current_size)
+        if self._settle_timer is not None:
+            self._settle_timer.stop()
+        self._settle_timer = self.set_timer(_SETTLE_SECONDS, self._repaint_at_current_size)
         is_too_small = event.size.width < MIN_WIDTH or event.size.height < MIN_HEIGHT
         if is_too_small and isinstance(self.screen, CommandPalette):
             self.pop_screen()
@@ -219,8 +219,8 @@ class QdebugApp(App[int]):
     def _repaint_at_current_size(self) -> None:
         """Repaint everything in the terminal's current size.
 
-        If two signals arrive in a row, the second handler may interrupt the first. The older size is then reported
-        last, and would stay.
+        If two resize signals arrive in a row, the second handler may interrupt the first. The older size is then
+        reported last, and would remain in effect.
         """
         size = None if self.is_headless else current_size()
         if size is not None and size != self.size:
@@ -236,7 +236,7 @@ class QdebugApp(App[int]):
     async def run_async(self, **options: Any) -> int | None:
         """Run until the screen is closed and all worker threads have ended, possibly after their current tensor.
 
-        A program that ends while a thread still closes HDF5 files crashes or hangs.
+        Exiting while a thread is still closing HDF5 files would crash or hang.
         """
         with ThreadPoolExecutor(_THREADS, "qdebug") as threads, short_switches():
             asyncio.get_running_loop().set_default_executor(threads)
@@ -250,11 +250,11 @@ class QdebugApp(App[int]):
         return code
 
     async def action_quit(self) -> None:
-        """Quit like the key in the table. Textual binds a key to this action before any screen can."""
+        """Quit with exit code 0. Textual's own action, which ctrl+q also runs, has no exit code."""
         self.exit(0)
 
     def action_interrupt(self) -> None:
-        """Quit like a program that is ended by Ctrl-C."""
+        """Quit with the exit code of a program that Ctrl-C ended."""
         self.exit(INTERRUPTED)
 
     def action_theme(self) -> None:
@@ -277,17 +277,17 @@ class QdebugApp(App[int]):
         if screen is not self._main:
             return
         for views, row in all_key_rows():
-            if row.help == VERDICT:  # which is among those below, for every screen
+            if row.help == VERDICT:  # `COMMANDS_WITHOUT_KEY` lists it for every screen
                 continue
             place_text = f"on {views}" if views else "on every screen"
-            yield SystemCommand(row.help, f"key {row.label}, {place_text}", partial(self._perform, row))
+            yield SystemCommand(row.help, f"key {row.label}, {place_text}", partial(self._run_key_action, row))
         for action, description in COMMANDS_WITHOUT_KEY:
             yield SystemCommand(description, "no key", partial(self._main.perform, action))
         for metric in METRIC_CHOICES:
             description = f"metric {metric_title(metric)}: show it in the list and the profile"
             yield SystemCommand(description, "key d walks them", partial(self._main.perform, f"metric('{metric}')"))
 
-    async def _perform(self, row: KeyRow) -> None:
+    async def _run_key_action(self, row: KeyRow) -> None:
         """Run a key's action in the view that binds it."""
         active_binding = self._main.active_bindings.get(row.keys[0])
         if active_binding is not None and active_binding.binding.action == row.action:
@@ -305,7 +305,7 @@ def _split_alt_key(event: Key | Paste, *, types_text: bool) -> Iterator[Key | Pa
 
     Args:
         event: The key.
-        types_text: Whether it is typed into a prompt, where a character may be meant as it is.
+        types_text: Whether it is typed into a prompt, where such a character may be intended.
     """
     character = None
     if isinstance(event, Key) and event.character and event.key.startswith("alt+"):

@@ -23,7 +23,7 @@ class KeyRow:
     """One or more keys and their description.
 
     Args:
-        keys: Textual's names of the keys, with the one to show first in front.
+        keys: Textual's names of the keys, in the order in which they are shown.
         action: The action.
         help: Its effect, in one clause.
     """

@@ -14,17 +14,17 @@ __all__ = ["MIN_HEIGHT", "MIN_WIDTH", "TABS", "VIEWS", "Arrangement", "ScreenId"
 MIN_WIDTH, MIN_HEIGHT = 40, 10
 _ROOMY_WIDTH, _ROOMY_HEIGHT = 60, 18
 """Size from which there is room for more than one panel."""
-_SIDE_FROM, _SIDE_LEAST, _SIDE_MOST = 150, 50, 80
+_MIN_WIDTH_WITH_SIDE, _MIN_SIDE_WIDTH, _MAX_SIDE_WIDTH = 150, 50, 80
 """Terminal width from which a panel of facts is shown beside the view, and the panel's minimum and maximum width."""
 _MIN_VIEW_WIDTH = 100
 """Minimum width of the view beside the panel."""
 _TALL_HEIGHT = 22
-_STRIPS_FROM = 30
+_MIN_HEIGHT_WITH_STRIPS = 30
 _STRIP_COUNT = 2
 
 
 class ScreenId(StrEnum):
-    """A screen or another form of one: a row of the table.
+    """A screen, or another form of a screen: one row of the table.
 
     Args:
         name: Its name.
@@ -32,7 +32,7 @@ class ScreenId(StrEnum):
         view: Module and class of its widget, in `qdebug.tui.views`.
         traits: Words separated by spaces: `form` if it is another form of the screen before it, `elements` if it shows
             the elements of one tensor, `whole` if it shows the whole comparison rather than a node, `wide` if no panel
-            fits beside it, `replays` if it loads what replays a network; and the suffix of the file that an export
+            fits beside it, `replays` if it replays the network; and the suffix of the file that an export
             suggests, `.svg` by default.
     """
 
@@ -64,7 +64,7 @@ class ScreenId(StrEnum):
 
     @property
     def tab(self) -> ScreenId:
-        """The screen of which it is a form; the screen itself if it is not a form."""
+        """The screen that it is a form of; itself if it is not a form."""
         return next(screen for screen in TABS if self in screen.forms)
 
     @property
@@ -144,10 +144,12 @@ def arrange(width: int, height: int, *, view: ScreenId) -> Arrangement:
     if width < _ROOMY_WIDTH or height < _ROOMY_HEIGHT:
         return Arrangement()
     is_answer = view is ScreenId.ANSWER
-    strips = _STRIP_COUNT if is_answer and height >= _STRIPS_FROM else 0
+    strips = _STRIP_COUNT if is_answer and height >= _MIN_HEIGHT_WITH_STRIPS else 0
     profile = min(max(height // 4, 5), 12) + strips if is_answer else 0
     side = (
-        0 if width < _SIDE_FROM or "wide" in view.traits else min(max(width - _MIN_VIEW_WIDTH, _SIDE_LEAST), _SIDE_MOST)
+        0
+        if width < _MIN_WIDTH_WITH_SIDE or "wide" in view.traits
+        else min(max(width - _MIN_VIEW_WIDTH, _MIN_SIDE_WIDTH), _MAX_SIDE_WIDTH)
     )
     verdict = 1 if height < _TALL_HEIGHT or not is_answer else 4
     return Arrangement(shows_tabs=height >= _TALL_HEIGHT, profile=profile, strips=strips, side=side, verdict=verdict)

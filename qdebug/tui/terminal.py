@@ -53,7 +53,7 @@ def require_terminal() -> None:
     for name, stream in (("input", sys.stdin), ("output", sys.stdout), ("error", sys.stderr)):
         if stream is None or not stream.isatty():
             raise UsageError(f"The terminal interface needs a terminal; standard {name} is not a terminal.", hint=hint)
-    if os.environ.get("TERM", "") in {"", "dumb", "unknown"}:  # noqa: TID251  what the terminal is
+    if os.environ.get("TERM", "") in {"", "dumb", "unknown"}:  # noqa: TID251  a fact about the terminal
         raise UsageError(
             "The terminal interface needs a terminal that can move its cursor; TERM rules this out.", hint=hint
         )
@@ -98,7 +98,7 @@ def _keys_without_echo() -> Iterator[None]:
         inputs &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
         control &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
         special[termios.VMIN], special[termios.VTIME] = 1, 0
-        special[termios.VSUSP] = b"\0"  # there is nothing yet to suspend: it will be done when there is
+        special[termios.VSUSP] = b"\0"  # Ctrl-Z is left to Textual, once it runs
         termios.tcsetattr(_keyboard_descriptor(), termios.TCSANOW, [inputs, *mode[1:3], control, *mode[4:6], special])
     try:
         yield
@@ -117,7 +117,7 @@ def _keyboard_descriptor() -> int:
 INTERRUPTED = 130
 """Exit code of the program if it is ended by an interrupt."""
 
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 """Seconds between checks of whether the terminal still exists."""
 _END_SECONDS = 5.0
 """Maximum seconds for the application to end after its terminal has gone, since nobody can see it."""
@@ -137,22 +137,22 @@ class TerminalWatch(Thread):
     def __init__(self, leave: Callable[[], object]) -> None:
         super().__init__(name="qdebug-terminal", daemon=True)
         self._leave = leave
-        self._is_over = Event()
+        self._stop_requested = Event()
 
     def run(self) -> None:
-        """Check at intervals until stopped."""
-        while not self._is_over.wait(_LOOK_SECONDS):
-            if _is_gone():
+        """Check at intervals whether the terminal still exists, until stopped."""
+        while not self._stop_requested.wait(_CHECK_SECONDS):
+            if _is_terminal_gone():
                 self._leave()
                 time.sleep(_END_SECONDS)
                 os._exit(INTERRUPTED)
 
     def stop(self) -> None:
         """Stop checking."""
-        self._is_over.set()
+        self._stop_requested.set()
 
 
-def _is_gone() -> bool:
+def _is_terminal_gone() -> bool:
     """Return whether the other end of the terminal was closed."""
     stdin = sys.__stdin__
     if stdin is None or stdin.closed or not hasattr(select, "poll"):
@@ -163,7 +163,7 @@ def _is_gone() -> bool:
 
 
 def current_size() -> tuple[int, int] | None:
-    """Return the terminal's current columns and lines; None if unknown, or if set by hand."""
+    """Return the terminal's current columns and lines; None if unknown, or overridden by COLUMNS or LINES."""
     if sys.__stdout__ is None:
         return None
     try:
@@ -194,11 +194,11 @@ class BackgroundQuestion:
 
     def __init__(self) -> None:
         self._deadline = time.monotonic() + _ANSWER_SECONDS
-        self._keys = -1
+        self._input_fd = -1
         with suppress(OSError, ValueError):
             if sys.__stdin__ is not None and sys.__stderr__ is not None and sys.__stdin__.isatty():
                 os.write(sys.__stderr__.fileno(), _QUERY)
-                self._keys = sys.__stdin__.fileno()
+                self._input_fd = sys.__stdin__.fileno()
 
     def is_light(self) -> bool:
         """Return whether the background is light. Keys typed meanwhile are lost."""
@@ -209,10 +209,10 @@ class BackgroundQuestion:
         """Return the bytes received before the deadline."""
         reply = b""
         with suppress(OSError):
-            while self._keys >= 0 and not _ATTRIBUTES.search(reply):
-                if not select.select([self._keys], [], [], max(self._deadline - time.monotonic(), 0))[0]:
+            while self._input_fd >= 0 and not _ATTRIBUTES.search(reply):
+                if not select.select([self._input_fd], [], [], max(self._deadline - time.monotonic(), 0))[0]:
                     break
-                data = os.read(self._keys, 4096)
+                data = os.read(self._input_fd, 4096)
                 if not data:
                     break
                 reply += data

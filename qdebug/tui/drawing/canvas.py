@@ -15,7 +15,7 @@ __all__ = ["Canvas", "Weight"]
 
 _UP, _RIGHT, _DOWN, _LEFT = 1, 2, 4, 8
 _SHAPES = (3, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15)
-"""The sides of a cell that are joined, in the order of a weight's characters."""
+"""Combinations of joined sides of a cell, in the order of each weight's characters."""
 
 
 class Weight(IntEnum):

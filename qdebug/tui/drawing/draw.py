@@ -18,12 +18,12 @@ __all__ = [
     "bars",
     "heat_levels",
     "heat_lines",
-    "height_of",
     "legend",
     "merge_pieces",
     "pool",
     "pool_plane",
     "resample",
+    "rows_in_lines",
 ]
 
 Piece = tuple[str, str]
@@ -53,10 +53,10 @@ def pool(values: np.ndarray, columns: int) -> np.ndarray:
 
 
 def pool_plane(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Return the largest value of each tile, so that a plane fits in the given rows and columns. NaN wins.
+    """Return the largest value of each tile, so that a plane fits in the given rows and columns. NaN propagates.
 
     Args:
-        values: Two dimensions; a plane that fits is returned unchanged.
+        values: Two dimensions; a dimension that fits is not pooled.
         rows: Maximum number of rows, at least 1.
         columns: Maximum number of columns, at least 1.
     """
@@ -127,7 +127,7 @@ def resample(counts: np.ndarray, columns: int) -> np.ndarray:
 
 
 LEVELS = HEAT_STEPS
-"""Steps of the ramp; 0 means no error."""
+"""Number of steps of the ramp; step 0 means no error."""
 
 NOT_FINITE = 99
 """The level of NaN and infinite values, which have their own symbol outside the ramp."""
@@ -181,7 +181,7 @@ def heat_lines(
     return lines
 
 
-def height_of(lines: int, glyphs: GlyphSet, *, colours: bool) -> int:
+def rows_in_lines(lines: int, glyphs: GlyphSet, *, colours: bool) -> int:
     """Return how many rows of a map fit in the given number of lines."""
     return lines * (2 if colours and glyphs.braille else 1)
 

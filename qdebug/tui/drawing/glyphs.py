@@ -73,14 +73,14 @@ def cut_distinct(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list
     groups: dict[str, list[str]] = {}
     for name, text in cut_starts.items():
         groups.setdefault(text, []).append(name)
-    shared_ends: dict[str, int] = {}  # how much of its end a name shares with those that would be the same
+    shared_ends: dict[str, int] = {}  # for names that are cut to the same text: the length of their common suffix
     for conflicting_names in groups.values():
         if len(conflicting_names) > 1:
-            end = len(commonprefix([name[::-1] for name in conflicting_names]))  # noqa: RUF071  of letters, not of folders
+            end = len(commonprefix([name[::-1] for name in conflicting_names]))  # noqa: RUF071  of characters, not of path components
             shared_ends |= dict.fromkeys(conflicting_names, end)
     available_width = max(width - cell_len(dots), 1)
     results = cut_starts
-    for extra in range(width if shared_ends else 0):  # of the shared end too, as long as others are the same now
+    for extra in range(width if shared_ends else 0):  # keep this much of the common suffix, until all are distinct
         heads = {name: name[: max(len(name) - end + extra, available_width)] for name, end in shared_ends.items()}
         results = cut_starts | {
             name: cut_start(text, available_width, dots) + dots for name, text in heads.items() if text != name
@@ -106,20 +106,20 @@ def cut_middle(text: str, width: int, dots: str = ELLIPSIS) -> str:
     return head + dots + _tail(text, available_width - cell_len(head))
 
 
-def wrap(text: str, width: int, *, most: int | None = None) -> list[str]:
+def wrap(text: str, width: int, *, max_lines: int | None = None) -> list[str]:
     """Break text into lines at spaces, and inside words that are wider than a line.
 
     Args:
         text: Safe to show.
         width: Cells per line; characters that take two cells need at least 2, but any number is accepted.
-        most: Maximum number of lines, at least 1; a cut last line ends with dots if they fit. None for no maximum.
+        max_lines: Maximum number of lines, at least 1; a cut last line ends with dots if they fit. None for no maximum.
 
     Returns:
         The lines, at least one.
     """
-    width = max(width, 1)  # a terminal on its way to another size may have none
+    width = max(width, 1)  # it may be 0 while the terminal is resized
     if cell_len(text) == len(text):
-        return textwrap.wrap(text, width, max_lines=most, placeholder=" .." if width > 3 else "") or [""]
+        return textwrap.wrap(text, width, max_lines=max_lines, placeholder=" .." if width > 3 else "") or [""]
     lines = [""]
     for word in text.split():
         for part in _split_word(word, width, cell_len(lines[-1])):
@@ -129,8 +129,8 @@ def wrap(text: str, width: int, *, most: int | None = None) -> list[str]:
                 lines[-1] += f" {part}"
             else:
                 lines.append(part)
-    if most is not None and len(lines) > most:
-        lines = [*lines[: most - 1], _head(lines[most - 1], max(width - len(" .."), 0)).rstrip() + " .."]
+    if max_lines is not None and len(lines) > max_lines:
+        lines = [*lines[: max_lines - 1], _head(lines[max_lines - 1], max(width - len(" .."), 0)).rstrip() + " .."]
     return lines
 
 
@@ -155,7 +155,7 @@ def _head(text: str, width: int) -> str:
 def _tail(text: str, width: int) -> str:
     """Return as much of the end as fits in the given number of cells."""
     start = next((start for start in range(len(text)) if cell_len(text[start:]) <= width), len(text))
-    while start < len(text) and not cell_len(text[start]):  # it is drawn over the one before
+    while start < len(text) and not cell_len(text[start]):  # a combining character belongs to the one before it
         start += 1
     return text[start:]
 
@@ -220,7 +220,7 @@ class GlyphSet:
         if number_match is None or cell_len(text) <= width or width < _MIN_NUMBERED_WIDTH:
             return self.fit(text, width)
         remainder = cut_middle(text[number_match.end() :], width - number_match.end(), self.transliterate(ELLIPSIS))
-        return set_cell_size(number_match[0] + remainder, width)  # a number that lost a digit would be another node's
+        return set_cell_size(number_match[0] + remainder, width)  # a cut number would name another node
 
     def shorten_operator(self, name: str, op: str, width: int) -> str:
         """Return a name, with the operator at its end shortened to one letter if the whole name does not fit."""
@@ -299,5 +299,5 @@ _NO_BRAILLE = ("linux", "vt", "ansi", "cons25", "sun", "wsvt25")
 
 def locale_glyphs() -> GlyphSet:
     """Return the glyphs that the locale's encoding and the terminal's font support."""
-    is_limited_terminal = os.environ.get("TERM", "").startswith(_NO_BRAILLE)  # noqa: TID251  what the terminal is
+    is_limited_terminal = os.environ.get("TERM", "").startswith(_NO_BRAILLE)  # noqa: TID251  a fact about the terminal
     return UNICODE if locale.getencoding().replace("-", "").lower() == "utf8" and not is_limited_terminal else ASCII

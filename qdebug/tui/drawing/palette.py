@@ -62,7 +62,7 @@ class Palette:
 
 
 @lru_cache(maxsize=2048)
-def _style(palette: Palette, name: str, selected: bool) -> Style:  # noqa: FBT001  a key of the cache
+def _style(palette: Palette, name: str, selected: bool) -> Style:  # noqa: FBT001  lru_cache takes positional keys
     if name.startswith("heat:"):
         _, high, low = name.split(":")
         return Style(color=_ramp_colour(palette, int(high)), bgcolor=_ramp_colour(palette, int(low)))
@@ -71,7 +71,7 @@ def _style(palette: Palette, name: str, selected: bool) -> Style:  # noqa: FBT00
 
 
 def _ramp_colour(palette: Palette, level: int) -> str:
-    """Mix the background with the strongest colour.
+    """Return the colour of a step of the ramp, mixed from the background and the strongest colour.
 
     Step 0 is the background, and step 1 is clearly different from it.
     """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:  # the screen is drawn before any of this is needed
+if TYPE_CHECKING:  # not imported at run time, so that the first frame is drawn sooner
     from qdebug.compare.measure.pair_values import PairedWindow
     from qdebug.model import QuantParams
 
@@ -60,7 +60,7 @@ class Slab:
         return self.backend.shape != self.shape
 
     def local_index(self, index: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return the index in the arrays of an element of the tensor; None if it is not in the slab."""
+        """Return an element's index in the arrays of the slab; None if the slab does not contain it."""
         index_in_slab = tuple(at - first for at, first in zip(index, self.start, strict=True))
         return (
             index_in_slab
@@ -69,7 +69,7 @@ class Slab:
         )
 
     def covers_surroundings(self, index: tuple[int, ...], radius: int) -> bool:
-        """Return whether all elements within `radius` in the last two dimensions are here, or outside the tensor."""
+        """Return whether the slab has all elements of the tensor within `radius` in the last two dimensions."""
         index_in_slab = self.local_index(index)
         ends = (
             zip(index_in_slab, self.start, self.backend.shape, self.shape, strict=True)
@@ -96,8 +96,8 @@ class Slab:
         with np.errstate(invalid="ignore"):
             return differences(self.reference[index], self.backend[index])
 
-    def difference_in_steps(self, index: tuple[int, ...]) -> float | None:
-        """Return the difference of one element in steps of the backend's scale; None if it is not quantized."""
+    def difference_in_lsb(self, index: tuple[int, ...]) -> float | None:
+        """Return the difference of one element in LSB of the backend; None if it is not quantized."""
         from qdebug.numerics.lsb import lsb_between
 
         scale = self.scale_at(index)
@@ -122,8 +122,8 @@ class Slab:
         position, quant, value = self._scale_position(index), self.quant, float(self.reference[index])
         if position is None or quant is None or quant.qmin is None or quant.qmax is None or not np.isfinite(value):
             return None
-        steps = value / float(quant.scale.ravel()[position])
-        return round(steps) + int(quant.zero_point.ravel()[position]) if np.isfinite(steps) else None
+        scaled_value = value / float(quant.scale.ravel()[position])
+        return round(scaled_value) + int(quant.zero_point.ravel()[position]) if np.isfinite(scaled_value) else None
 
     def _scale_position(self, index: tuple[int, ...]) -> int | None:
         """Return the position of an element's scale among the backend's scales; None if the element has no scale."""
@@ -139,7 +139,7 @@ class Slab:
 
 
 def slab_of(window: PairedWindow, *, only_side: str = "") -> Slab:
-    """Return the slab of a window, which is the part of a tensor that screens draw.
+    """Return a slab of the elements in a window, which is the part of a tensor that a screen draws.
 
     Args:
         window: The elements.

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from qdebug.numerics.rails import CodeRange
 
 __all__ = [
-    "MOST_CHANNELS",
-    "MOST_PLACES",
-    "POOLED",
+    "MAX_CHANNELS",
+    "MAX_CLIPPED_POSITIONS",
+    "MAX_MAP_SIZE",
     "UNREAD",
     "Cancelled",
     "ChannelFacts",
@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 
-class Cancelled(Exception):  # noqa: N818  no error: the way to stop
-    """The request of a computation was cancelled."""
+class Cancelled(Exception):  # noqa: N818  stops a computation; not an error
+    """The computation was cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,11 +48,11 @@ class TensorStatistics:
         channels: Statistics of each channel.
         largest: Largest finite difference; 0 without one.
         clipped: The first clipped elements, whose reference the backend's codes cannot represent, at most
-            `MOST_PLACES`, by index in C order; None without codes.
+            `MAX_CLIPPED_POSITIONS`, by index in C order; None without codes.
         difference_map: Largest difference by channel and position in the channel, or by row and column of a plane, in
-            at most `POOLED` rows and columns; `UNREAD` where no difference is known yet.
+            at most `MAX_MAP_SIZE` rows and columns; `UNREAD` where no difference is known yet.
         unread_count: Number of elements, at the end in C order, that are not read yet.
-        place: Indices of the plane of the last two dimensions; None for the whole tensor.
+        plane_index: Leading indices of the plane of the last two dimensions; None for the whole tensor.
     """
 
     shape: tuple[int, ...]
@@ -64,7 +64,7 @@ class TensorStatistics:
     clipped: tuple[int, ...] | None
     difference_map: np.ndarray = field(repr=False)
     unread_count: int = 0
-    place: tuple[int, ...] | None = None
+    plane_index: tuple[int, ...] | None = None
 
     @property
     def size(self) -> int:
@@ -72,8 +72,8 @@ class TensorStatistics:
         return prod(self.shape)
 
     @property
-    def so_far(self) -> str:
-        """How many of the elements the statistics cover; "" if all."""
+    def percent_read(self) -> str:
+        """The percentage of the elements that was read; "" if all were."""
         return f"{100 * (self.size - self.unread_count) // self.size}%" if self.unread_count else ""
 
     @property
@@ -83,36 +83,38 @@ class TensorStatistics:
 
 
 class StatisticsReader:
-    """Sums a tensor, or one plane of it, step by step.
+    """Reads a tensor, or one plane of it, step by step, and computes its statistics.
 
     Args:
         pair: Both sides.
-        place: The plane of the last two dimensions, as the other numbers of its index. Its rows are treated as
-            channels, without statistics of their own. None for the whole tensor.
+        plane_index: Leading indices of the plane of the last two dimensions; None for the whole tensor. The rows of a
+            plane are treated as channels, without statistics of their own.
     """
 
-    def __init__(self, pair: OpenPair, place: tuple[int, ...] | None = None) -> None:
+    def __init__(self, pair: OpenPair, plane_index: tuple[int, ...] | None = None) -> None:
         from qdebug.numerics.channels import stretches
         from qdebug.numerics.rails import CodeRange
 
-        self._pair: OpenPair | None = pair  # until all is read
-        self._place = place
-        self._shape = pair.shape if place is None else plane_size(pair.shape)
-        self._axis = pair.axis if place is None else 0
+        self._pair: OpenPair | None = pair  # None once everything is read
+        self._plane_index = plane_index
+        self._shape = pair.shape if plane_index is None else plane_size(pair.shape)
+        self._axis = pair.axis if plane_index is None else 0
         self._quants = pair.backend_quant, pair.reference_quant
         self._size, array_shape = prod(self._shape), self._shape or (1,)
-        self._first = int(np.ravel_multi_index(place, pair.shape[: len(place)])) * self._size if place else 0
+        self._first_position = (
+            int(np.ravel_multi_index(plane_index, pair.shape[: len(plane_index)])) * self._size if plane_index else 0
+        )
         self._stretches: Iterator[Stretch] = stretches(array_shape, self._axis)
         window, quant = pair.read(0, 0), pair.backend_quant
         codes = None
-        if window.backend_codes is not None and quant is not None and quant.qmin is not None and place is None:
+        if window.backend_codes is not None and quant is not None and quant.qmin is not None and plane_index is None:
             codes = CodeRange(quant, array_shape, double=window.backend.dtype == np.float64)
-        self._sums = ChannelSums(array_shape, self._axis, codes, is_detailed=place is None)
+        self._sums = ChannelSums(array_shape, self._axis, codes, is_detailed=plane_index is None)
         self._read_count = 0
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the pair holds, in bytes."""
+        """Bytes that the open pair holds in memory."""
         return 0 if self._pair is None else self._pair.held
 
     def read_more(self, is_cancelled: Callable[[], bool] = lambda: False, *, seconds: float | None = None) -> bool:
@@ -133,7 +135,7 @@ class StatisticsReader:
             if is_cancelled():
                 raise Cancelled
             stretch = next(self._stretches)
-            window = self._pair.read(self._first + stretch.start, self._first + stretch.stop)
+            window = self._pair.read(self._first_position + stretch.start, self._first_position + stretch.stop)
             self._sums.add(stretch, window.reference, window.backend)
             self._read_count = stretch.stop
             if deadline is not None and time.monotonic() > deadline:
@@ -151,23 +153,23 @@ class StatisticsReader:
             axis=self._axis,
             channels=self._sums.facts(),
             largest=self._sums.largest,
-            clipped=self._sums.places,
+            clipped=self._sums.clipped_positions,
             difference_map=self._sums.map(),
             unread_count=self._size - self._read_count,
-            place=self._place,
+            plane_index=self._plane_index,
         )
 
 
-MOST_PLACES = 1000
+MAX_CLIPPED_POSITIONS = 1000
 """Maximum number of clipped elements to keep: more than anyone visits."""
 
-MOST_CHANNELS = 1 << 18
+MAX_CHANNELS = 1 << 18
 """Maximum number of channels with individual statistics: longer lists are not useful to anyone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChannelFacts:
-    """Statistics of each channel, one array element per channel; empty arrays beyond `MOST_CHANNELS` channels.
+    """Statistics of each channel, one array element per channel; empty arrays beyond `MAX_CHANNELS` channels.
 
     Args:
         rmse: Root mean square of the difference.
@@ -198,8 +200,8 @@ class ChannelSums:
     Args:
         shape: Extents, at least one.
         axis: The channel axis.
-        held: The range of the backend's codes; None without codes.
-        listed: Whether each channel gets its own statistics, and the first clipped elements are kept.
+        code_range: The range of the backend's codes; None without codes.
+        is_detailed: Whether each channel gets its own statistics, and the first clipped elements are kept.
     """
 
     def __init__(
@@ -210,25 +212,25 @@ class ChannelSums:
         *,
         is_detailed: bool = True,
     ) -> None:
-        self._codes, self._pooled = code_range, PooledMap(shape, axis)
-        channels = shape[axis] if is_detailed and shape[axis] <= MOST_CHANNELS else 0
+        self._code_range, self._pooled = code_range, PooledMap(shape, axis)
+        channels = shape[axis] if is_detailed and shape[axis] <= MAX_CHANNELS else 0
         self._has_channels = bool(channels)
         self._squares, self._maxima = np.zeros(channels), np.zeros(channels)
         self._low, self._high = np.full(channels, np.inf), np.full(channels, -np.inf)
         self._element_counts = np.zeros(channels, np.int64)
-        self._clipped = np.zeros(0 if code_range is None else channels, np.int64)
-        self._places: list[int] = []
+        self._clipped_counts = np.zeros(0 if code_range is None else channels, np.int64)
+        self._clipped_positions: list[int] = []
         self._is_detailed = is_detailed
         self.largest = 0.0
 
     @property
-    def places(self) -> tuple[int, ...] | None:
+    def clipped_positions(self) -> tuple[int, ...] | None:
         """The first clipped elements, by index in C order; None without codes."""
-        return None if self._codes is None else tuple(self._places)
+        return None if self._code_range is None else tuple(self._clipped_positions)
 
     @property
-    def _wants_places(self) -> bool:
-        return self._is_detailed and len(self._places) < MOST_PLACES
+    def _wants_positions(self) -> bool:
+        return self._is_detailed and len(self._clipped_positions) < MAX_CLIPPED_POSITIONS
 
     def add(self, stretch: Stretch, reference: np.ndarray, backend: np.ndarray) -> None:
         """Add a block.
@@ -253,22 +255,24 @@ class ChannelSums:
             self.largest = max(self.largest, largest)
             self._pooled.add(stretch, error.reshape(block))
             if self._has_channels:
-                wide_backend = dequantize(backend, None)  # of small floats; numpy has no extremes of some
-                self._sum(stretch, error.reshape(block), channel_maxima, wide_backend.reshape(block))
-        if self._codes is not None and (self._has_channels or self._wants_places):
-            is_clipped = self._codes.excludes(dequantize(reference, None), stretch.start)
-            self._count(stretch, is_clipped.reshape(block))
+                wide_backend = dequantize(backend, None)  # numpy cannot compare some small floats
+                self._sum_channels(stretch, error.reshape(block), channel_maxima, wide_backend.reshape(block))
+        if self._code_range is not None and (self._has_channels or self._wants_positions):
+            is_clipped = self._code_range.excludes(dequantize(reference, None), stretch.start)
+            self._count_clipped(stretch, is_clipped.reshape(block))
 
-    def _count(self, stretch: Stretch, is_clipped: np.ndarray) -> None:
+    def _count_clipped(self, stretch: Stretch, is_clipped: np.ndarray) -> None:
         """Count the clipped elements of a block, and keep the positions of the first ones."""
         channels = slice(stretch.first, stretch.first + stretch.channels)
         if self._has_channels:
-            self._clipped[channels] += np.count_nonzero(is_clipped, axis=(0, 2))
-        if self._wants_places:
-            places = np.flatnonzero(is_clipped)[: MOST_PLACES - len(self._places)]
-            self._places += (stretch.start + places).tolist()
+            self._clipped_counts[channels] += np.count_nonzero(is_clipped, axis=(0, 2))
+        if self._wants_positions:
+            clipped_positions = np.flatnonzero(is_clipped)[: MAX_CLIPPED_POSITIONS - len(self._clipped_positions)]
+            self._clipped_positions += (stretch.start + clipped_positions).tolist()
 
-    def _sum(self, stretch: Stretch, error: np.ndarray, channel_maxima: np.ndarray, backend: np.ndarray) -> None:
+    def _sum_channels(
+        self, stretch: Stretch, error: np.ndarray, channel_maxima: np.ndarray, backend: np.ndarray
+    ) -> None:
         channels = slice(stretch.first, stretch.first + stretch.channels)
         self._squares[channels] += np.einsum("rci,rci->c", error, error)
         self._maxima[channels] = np.maximum(
@@ -294,7 +298,7 @@ class ChannelSums:
         has_elements = self._element_counts > 0
         return ChannelFacts(
             **{name: np.where(has_elements, values, np.nan) for name, values in facts.items()},
-            clipped=self._clipped.copy(),
+            clipped=self._clipped_counts.copy(),
             element_counts=self._element_counts.copy(),
         )
 
@@ -303,15 +307,15 @@ class ChannelSums:
         return self._pooled.map()
 
 
-POOLED = (512, 1024)
+MAX_MAP_SIZE = (512, 1024)
 """Maximum rows and columns of a map: more than any terminal has cells."""
 
 UNREAD = -1.0
-"""Marks positions without a known difference yet. Differences are never negative."""
+"""Marks positions whose difference is not known yet. Differences are never negative."""
 
 
 class PooledMap:
-    """The largest difference by row (an index along one dimension) and by position in the row; NaN wins.
+    """The largest difference by row (an index along one dimension) and by position in the row; NaN propagates.
 
     Args:
         shape: Extents, at least one.
@@ -321,7 +325,7 @@ class PooledMap:
     def __init__(self, shape: tuple[int, ...], axis: int) -> None:
         self._extent, self._inner = shape[axis], prod(shape[axis + 1 :])
         sizes = self._extent, prod(shape[:axis]) * self._inner
-        rows, columns = (min(size, most) for size, most in zip(sizes, POOLED, strict=True))
+        rows, columns = (min(size, most) for size, most in zip(sizes, MAX_MAP_SIZE, strict=True))
         self._starts = tuple(
             np.arange(count) * size // max(count, 1) for count, size in zip((rows, columns), sizes, strict=True)
         )
@@ -350,5 +354,5 @@ class PooledMap:
         np.maximum(cells, tile, out=cells)
 
     def map(self) -> np.ndarray:
-        """Return the map so far, in at most `POOLED` rows and columns."""
+        """Return the map so far, in at most `MAX_MAP_SIZE` rows and columns."""
         return self._map.copy()

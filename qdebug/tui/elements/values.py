@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.histogram import BinCounter
 
-if TYPE_CHECKING:  # the screen is drawn before any of this is needed
+if TYPE_CHECKING:  # not imported at run time, so that the first frame is drawn sooner
     from qdebug.compare.measure.pair_values import OpenPair
 
 __all__ = ["BINS", "SideValues", "ValueFacts", "value_facts"]
@@ -55,7 +55,7 @@ class ValueFacts:
     Args:
         reference: The reference's values.
         backend: The backend's values.
-        low, high: Range of both histograms; equal if all values are.
+        low, high: Range of both histograms; equal if all values are equal.
         shape: Extents of the backend's array.
     """
 
@@ -70,7 +70,7 @@ def value_facts(pair: OpenPair) -> ValueFacts:
     """Summarise both sides of a pair, block by block.
 
     Args:
-        pair: Both sides; nothing of them is kept in memory.
+        pair: Both sides; their values are not kept in memory.
     """
     sides = _Side(), _Side()
     for block in _blocks(pair):
@@ -78,22 +78,22 @@ def value_facts(pair: OpenPair) -> ValueFacts:
             side.add_extremes(values)
     low = min((side.low for side in sides if side.count), default=0.0)
     high = max((side.high for side in sides if side.count), default=0.0)
-    unit, first, last = _unit(low, high), low, high
+    factor, first, last = _scaling_factor(low, high), low, high
     if low == high:
         margin = max(0.5, abs(low) * _RELATIVE_HALF_WIDTH)
-        unit, first, last = _unit(low - margin, low + margin), low - margin, low + margin
-    counters = tuple(BinCounter(BINS, (first * unit, last * unit)) for _ in sides)
+        factor, first, last = _scaling_factor(low - margin, low + margin), low - margin, low + margin
+    counters = tuple(BinCounter(BINS, (first * factor, last * factor)) for _ in sides)
     for block in _blocks(pair) if any(side.count for side in sides) else ():
         for side, counter, values in zip(sides, counters, block, strict=True):
             if len(finite := values if side.is_all_finite else _finite_values(values)):
                 side.add_sums(finite)
-                counter.add(finite if unit == 1.0 else finite * unit)
+                counter.add(finite if factor == 1.0 else finite * factor)
     reference, backend = (side.facts(counter.histogram().counts) for side, counter in zip(sides, counters, strict=True))
     return ValueFacts(reference=reference, backend=backend, low=low, high=high, shape=pair.shape)
 
 
 def _blocks(pair: OpenPair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield both sides as float64, range by range, reusing the same two arrays."""
+    """Yield both sides as float64, block by block, in the same two arrays."""
     buffer = np.empty((2, min(_BLOCK, pair.size)))
     for start in range(0, pair.size, _BLOCK):
         checkpoint()
@@ -108,8 +108,8 @@ def _finite_values(values: np.ndarray) -> np.ndarray:
     return values if is_finite.all() else values[is_finite]
 
 
-def _unit(low: float, high: float) -> float:
-    """Return the power of 2 that brings values close to 1 if their squares or widths would overflow or underflow."""
+def _scaling_factor(low: float, high: float) -> float:
+    """Return the power of 2 that scales values close to 1; 1 if their squares neither overflow nor underflow."""
     exponent = int(np.frexp(max(abs(low), abs(high)))[1])
     return (
         1.0
@@ -121,8 +121,8 @@ def _unit(low: float, high: float) -> float:
 class _Side:
     """Extremes, mean and deviation of a side's finite values: one pass for the extremes, one for the sums.
 
-    Sums are computed over distances from the midpoint of the extremes. Since the extremes are included, little of the
-    deviation cancels when the mean distance is subtracted.
+    Sums are computed over distances from the midpoint of the extremes. The two extremes are far from it, so subtracting
+    the square of the mean distance does not cancel the variance.
     """
 
     def __init__(self) -> None:
@@ -147,8 +147,8 @@ class _Side:
             self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
 
     def add_sums(self, finite: np.ndarray) -> None:
-        unit = _unit(self.low, self.high)
-        distances = (finite if unit == 1.0 else finite * unit) - (self.low * unit + self.high * unit) / 2
+        factor = _scaling_factor(self.low, self.high)
+        distances = (finite if factor == 1.0 else finite * factor) - (self.low * factor + self.high * factor) / 2
         self._sum += float(distances.sum())
         self._squares += float(np.square(distances, out=distances).sum())
 
@@ -156,9 +156,9 @@ class _Side:
         has_values = bool(self.count)
         mean = std = 0.0
         if has_values:
-            unit, mean = _unit(self.low, self.high), self._sum / self.count
-            std = float(np.sqrt(max(self._squares / self.count - mean * mean, 0.0))) / unit
-            mean = (mean + (self.low * unit + self.high * unit) / 2) / unit
+            factor, mean = _scaling_factor(self.low, self.high), self._sum / self.count
+            std = float(np.sqrt(max(self._squares / self.count - mean * mean, 0.0))) / factor
+            mean = (mean + (self.low * factor + self.high * factor) / 2) / factor
         return SideValues(
             low=float(self.low) if has_values else None,
             high=float(self.high) if has_values else None,

@@ -11,13 +11,13 @@ from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable, State, sign
 
-__all__ = ["ColumnLayout", "ListColumn", "header_cells", "lay_out", "mark", "metric_text", "row_cells"]
+__all__ = ["ColumnLayout", "ListColumn", "header_cells", "lay_out", "metric_text", "row_cells", "row_signs"]
 
-_NAME_LEAST = 24
-_NAME_AMPLE = 40
-"""Cells of a name that only the first optional column may take over."""
-_NAME_FLOOR = 8
-_NAME_MOST = 72
+_MIN_NAME_WIDTH = 24
+_AMPLE_NAME_WIDTH = 40
+"""Width of a name that only the first optional column may reduce."""
+_SQUEEZED_NAME_WIDTH = 8
+_MAX_NAME_WIDTH = 72
 _INTRODUCED_FROM = 60
 _PART_WIDTH = 12
 _USER_MARK = "'"
@@ -33,7 +33,7 @@ class ListColumn:
         title: Its heading.
         width: Width in cells.
         is_right_aligned: Whether it is right-aligned.
-        sort: The order of `navigator.SORTS` that its heading marks; "" for none.
+        sort: The key of `navigator.SORTS` that a click on its heading sorts by; "" for none.
     """
 
     key: str
@@ -78,7 +78,7 @@ def _optional_columns(navigator: Navigator) -> list[ListColumn]:
         ListColumn("quant", "scale / zero point", 20),
         ListColumn("dtype", "dtype", 8),
         ListColumn("shape", "shape", 16),
-        *(part_columns if navigator.sample is None else []),  # of all samples together
+        *(part_columns if navigator.sample is None else []),  # known only for all samples together
         ListColumn("explained", "explained", 18),
         *(ListColumn(name, metric_title(name), 10, is_right_aligned=True) for name in extra_metrics),
         ListColumn("match", "match", 12),
@@ -96,47 +96,53 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
         offset: Number of optional columns to leave out on the left.
     """
     digits = max(3, len(str(max(navigator.table.size - 1, 0))))
-    name_wanted = min(max(navigator.table.usual_name, 4), _NAME_MOST)
-    name_most = min(max(navigator.table.longest_name, 4), _NAME_MOST)
+    usual_name_width = min(max(navigator.table.usual_name, 4), _MAX_NAME_WIDTH)
+    longest_name_width = min(max(navigator.table.longest_name, 4), _MAX_NAME_WIDTH)
     fixed_columns = [
         ListColumn("mark", "", 3),
         ListColumn("number", "#", digits, is_right_aligned=True, sort="order"),
         ListColumn(navigator.metric, metric_title(navigator.metric), 11, is_right_aligned=True, sort="metric"),
     ]
     if navigator.sample is None and navigator.metric != "introduced" and width >= _INTRODUCED_FROM:
-        # what the list is sorted by is what it shows: the arithmetic part is a part of that only
+        # A list that is sorted by the introduced error shows it; the arithmetic error is only a part of it.
         part_key = "introduced" if navigator.sort == "introduced" else "arithmetic"
         fixed_columns.append(ListColumn(part_key, part_key, _PART_WIDTH, is_right_aligned=True, sort="introduced"))
-    title = "clipped" if navigator.sample is None else "clip. of all"  # the one number here that no sample has
-    title_width = len(title) + (navigator.sort == "clipped")  # its arrow
+    title = "clipped" if navigator.sample is None else "clip. of all"  # not known for single samples
+    title_width = len(title) + (navigator.sort == "clipped")  # its sort arrow
     fixed_columns.append(ListColumn("clipped", title, title_width, is_right_aligned=True, sort="clipped"))
     free_width = width - sum(column.width + 1 for column in fixed_columns) - 1
     optional_columns = _optional_columns(navigator)[offset:]
-    name_least = max(min(_NAME_LEAST, name_wanted), _NAME_FLOOR)
+    smallest_name_width = max(min(_MIN_NAME_WIDTH, usual_name_width), _SQUEEZED_NAME_WIDTH)
     fitting_columns: list[ListColumn] = []
     if (
         offset
         and optional_columns
-        and (squeezed_width := min(optional_columns[0].width, free_width - _NAME_FLOOR - 1)) > _NAME_FLOOR
+        and (squeezed_width := min(optional_columns[0].width, free_width - _SQUEEZED_NAME_WIDTH - 1))
+        > _SQUEEZED_NAME_WIDTH
     ):
-        fitting_columns.append(
-            replace(optional_columns[0], width=squeezed_width)
-        )  # the column that was asked for, at the name's cost
+        # The user has scrolled to this column, so it is shown even if the name gets less width.
+        fitting_columns.append(replace(optional_columns[0], width=squeezed_width))
     for column in optional_columns[len(fitting_columns) :]:
-        min_name_width = max(min(name_wanted, _NAME_AMPLE), name_least) if fitting_columns else name_least
+        min_name_width = (
+            max(min(usual_name_width, _AMPLE_NAME_WIDTH), smallest_name_width)
+            if fitting_columns
+            else smallest_name_width
+        )
         if free_width - sum(c.width + 1 for c in fitting_columns) - column.width - 1 < min_name_width:
             break
         fitting_columns.append(column)
-    name_width = max(min(free_width - sum(c.width + 1 for c in fitting_columns), max(name_most, name_least)), 4)
+    name_width = max(
+        min(free_width - sum(c.width + 1 for c in fitting_columns), max(longest_name_width, smallest_name_width)), 4
+    )
     name = ListColumn("name", "node", name_width, sort="name")
     columns = (*fixed_columns[:2], name, *fixed_columns[2:], *fitting_columns)
     return ColumnLayout(columns, offset, len(optional_columns) - len(fitting_columns))
 
 
-def mark(table: NodeTable, row: int, state: int, first: int | None, *, is_marked: bool = False) -> str:
+def row_signs(table: NodeTable, row: int, state: int, first: int | None, *, is_marked: bool = False) -> str:
     """Return the two characters before a row: first divergence or the user's mark, then the state."""
     state_sign = sign(table, row, state)
-    if row == first:  # which fails, and needs no sign of that
+    if row == first:  # the first divergence is failing, which needs no sign
         return f"!{_USER_MARK if is_marked else state_sign}"
     return f"{_USER_MARK if is_marked else ' '}{state_sign}"
 
@@ -190,14 +196,14 @@ def metric_text(table: NodeTable, row: int, key: str, sample: int | None = None)
                 None,
             ),
         )
-    if key in {"introduced", "propagated"}:  # relative, as they are sorted, filtered and drawn
+    if key in {"introduced", "propagated"}:  # the relative errors, as in sorting, filters and the profile
         stats = result.introduced if key == "introduced" else result.propagated
         return numbers.number(None if stats is None else stats.rel_l2)
     return row_cell(result, key).text
 
 
 def _number_text(table: NodeTable, row: int) -> str:
-    count = table.count_of(row)
+    count = table.compared_number(row)
     return "" if count is None else str(count)
 
 

@@ -24,7 +24,7 @@ LABEL = 10
 
 _TITLES = {"sqnr_db": "SQNR", "cosine": "1-cos"}
 _STEPS = {True: (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0), False: (0.25, 0.5, 1.0, 2.0, 3.0, 4.0)}
-_MOST_ROWS_SPAN = {True: 120.0, False: 9.0}
+_MAX_SPAN = {True: 120.0, False: 9.0}
 """Span of the axis, starting at the largest error. Smaller errors are drawn at its far end."""
 
 
@@ -78,12 +78,12 @@ def choose_axis(values: np.ndarray, rows: int, *, decibels: bool, limit: float |
         return Axis(0.0, 20.0, decibels) if decibels else Axis(-float(rows), 1.0, decibels)
     high, low = max(extremes), min(extremes)
     if decibels:
-        high = min(high, low + _MOST_ROWS_SPAN[decibels])
+        high = min(high, low + _MAX_SPAN[decibels])
         step = next(
             (step for step in _STEPS[decibels] if _floor(low, step) + rows * step >= high), _STEPS[decibels][-1]
         )
         return Axis(_floor(low, step), step, decibels)
-    low = max(low, high - _MOST_ROWS_SPAN[decibels])
+    low = max(low, high - _MAX_SPAN[decibels])
     for step in _STEPS[decibels]:
         bottom = math.ceil(high / step - 1e-9) * step - rows * step
         if bottom <= low:
@@ -112,7 +112,7 @@ class _Plot:
 
     lines: Sequence[Sequence[Piece]]
     failing: np.ndarray
-    excused: np.ndarray
+    acknowledged: np.ndarray
     pending: np.ndarray
 
 
@@ -123,8 +123,8 @@ class ErrorProfile:
     """Draws the profile. Moving the cursor redraws only the marks."""
 
     def __init__(self) -> None:
-        self._drawn: tuple[object, ...] = ()
-        self._plot = _Plot(lines=(), failing=_NONE, excused=_NONE, pending=_NONE)
+        self._plot_key: tuple[object, ...] = ()
+        self._plot = _Plot(lines=(), failing=_NONE, acknowledged=_NONE, pending=_NONE)
 
     def lines(
         self, navigator: Navigator, width: int, height: int, glyphs: GlyphSet, *, limit: float | None = None
@@ -145,8 +145,8 @@ class ErrorProfile:
         if not table.ordered:
             return [[(" " * LABEL + glyphs.bar, "muted")] for _ in range(height)]
         key = (table, table.version, navigator.metric, navigator.sample, width, height, glyphs, limit)
-        if key != self._drawn:
-            self._plot, self._drawn = _draw_plot(navigator, width - LABEL - 1, height - 1, glyphs, limit), key
+        if key != self._plot_key:
+            self._plot, self._plot_key = _draw_plot(navigator, width - LABEL - 1, height - 1, glyphs, limit), key
         return [*map(list, self._plot.lines), _draw_marks(navigator, self._plot, glyphs)]
 
 
@@ -160,9 +160,11 @@ def _draw_plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, li
     axis = choose_axis(-values if decibels else values, rows, decibels=decibels, limit=drawn_limit)
     severities = np.where(np.isnan(values), -np.inf, values)
     severities[states == State.NONFINITE] = np.inf
-    column_severities = pool(severities, 2 * cells)  # of what is drawn alone: a large net has many more rows
+    column_severities = pool(severities, 2 * cells)  # pooled first: a large net has far more rows than columns
     heights = axis.dots(-column_severities if decibels else column_severities, rows)
-    heights[~pool(~np.isnan(values) | np.isposinf(severities), 2 * cells)] = 0  # unknown, not without an error
+    heights[~pool(~np.isnan(values) | np.isposinf(severities), 2 * cells)] = (
+        0  # left blank: the error is unknown, not zero
+    )
     is_beyond = (states == State.DIVERGED) | (states == State.NONFINITE)
     is_acknowledged = table.acknowledged[:size]
     failing_cells = _cells_with_any(is_beyond & ~is_acknowledged, cells)
@@ -172,7 +174,7 @@ def _draw_plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, li
     for row, text in enumerate(_outline(texts) if decibels else texts):
         pieces: list[Piece] = [(axis.label(rows - 1 - row).rjust(LABEL) + glyphs.bar, "muted")]
         if row == limit_row:
-            text = _limit_line(text, glyphs)  # noqa: PLW2901  the empty part of the line is the limit
+            text = _limit_line(text, glyphs)  # noqa: PLW2901  fills the empty part of the line
         pieces.extend(_styled_pieces(text, failing_cells, glyphs))
         lines.append(pieces)
     return _Plot(
@@ -220,13 +222,13 @@ def _styled_pieces(text: str, failing_cells: np.ndarray, glyphs: GlyphSet) -> Se
 def _draw_marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
     """Draw the line below the plot: failures, acknowledged rows, the first divergence and the cursor."""
     table, cells = navigator.table, len(plot.failing)
-    failing, excused, pending = plot.failing, plot.excused, plot.pending
+    failing, acknowledged, pending = plot.failing, plot.acknowledged, plot.pending
     if table.ordered * 2 <= cells:  # each node covers several cells: mark the middle one only
         is_middle = np.zeros(cells, dtype=bool)
         is_middle[[_cell(row, cells, table.ordered) for row in range(table.ordered)]] = True
-        failing, excused, pending = failing & is_middle, excused & is_middle, pending & is_middle
+        failing, acknowledged, pending = failing & is_middle, acknowledged & is_middle, pending & is_middle
     marks = [("*", "fail") if is_failing else (glyphs.rule, "muted") for is_failing in failing]
-    for acknowledged_cell in np.flatnonzero(excused & ~failing):
+    for acknowledged_cell in np.flatnonzero(acknowledged & ~failing):
         marks[acknowledged_cell] = ("~", "unknown")
     for pending_cell in np.flatnonzero(pending & ~failing):
         marks[pending_cell] = (".", "muted")
@@ -234,7 +236,7 @@ def _draw_marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Pie
     if first is not None:
         left, middle = (_cell(first, cells, table.ordered, left=side) for side in (True, False))
         is_cursor_on_first = navigator.cursor == first and table.ordered * 2 <= cells
-        is_crowded = table.ordered * 2 > cells  # a node has no mark of its own, and several cells may fail
+        is_crowded = table.ordered * 2 > cells  # too many nodes for a mark of their own
         cell = left if is_crowded else middle if not is_cursor_on_first else middle - 1 if middle > left else middle + 1
         marks[cell] = ("!", "first")
     if navigator.cursor < table.ordered and (first != navigator.cursor or table.ordered * 2 <= cells):

@@ -119,13 +119,13 @@ def filter_rows(
     Raises:
         FilterError: The expression cannot be parsed; the message states what is expected.
     """
-    return _Evaluator(_tokens(expression), table, sample, marked_rows).read()
+    return _Evaluator(_tokenize(expression), table, sample, marked_rows).read()
 
 
 def valid_prefixes(expression: str) -> Iterator[str]:
-    """Yield an expression and its valid prefixes, longest first, for use while it is typed.
+    """Yield an expression and its prefixes, longest first, to find one that can be parsed while the user types.
 
-    A prefix is not valid if it ends inside a name, or after a field name without its comparison.
+    Prefixes that end inside a word, or between a field and its comparison, are left out.
     """
     yield expression
     for end in range(len(expression) - 1, -1, -1):
@@ -136,7 +136,7 @@ def valid_prefixes(expression: str) -> Iterator[str]:
 
 
 def example_of_begun_field(expression: str) -> str | None:
-    """Return a comparison with the field that an expression ends in the middle of naming; None if it does not."""
+    """Return an example comparison if an expression ends with the beginning of a field name; else None."""
     name = _last_name(expression).lower()
     examples = [*(f"{field}>1" for field in NUMBERS), *(f"{field}~conv" for field in TEXTS), f"is={FLAGS[0]}"]
     return next((example for example in examples if example.startswith(name)), None) if name else None
@@ -151,7 +151,7 @@ def _last_name(expression: str) -> str:
     return word.group()
 
 
-def _tokens(expression: str) -> list[_Token]:
+def _tokenize(expression: str) -> list[_Token]:
     tokens, position = [], 0
     text = expression.rstrip()
     while position < len(text):
@@ -250,7 +250,7 @@ class _Evaluator:
 
     def _column(self, name: str) -> np.ndarray:
         if name == "row":
-            return self._table.counts
+            return self._table.compared_numbers
         if name in _SHARES:
             return self._table.values(name)
         if name == "worst_db":
@@ -281,7 +281,7 @@ class _Evaluator:
         table, states = self._table, self._table.states(self._sample)
         if flag == "failing":
             mask = np.isin(states, (State.DIVERGED, State.NONFINITE)) & ~table.acknowledged
-        elif flag == "cost":  # the sign +
+        elif flag == "cost":  # nodes with the sign +
             mask = np.array([row_sign(table, row, int(state)) == "+" for row, state in enumerate(states)], dtype=bool)
         elif flag == "missing":
             mask = states == State.INCOMPARABLE

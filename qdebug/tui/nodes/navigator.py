@@ -20,7 +20,7 @@ _MAX_HISTORY = 500
 
 
 class Trail:
-    """The history of jumps between rows, like a browser's, and the marks."""
+    """The history of jumps between rows, like a browser's, and the user's marks and notes."""
 
     def __init__(self) -> None:
         self._rows: list[int] = []
@@ -135,7 +135,7 @@ class Navigator:
         """Where the cursor was when a filter hid its row, and where the filter moved it."""
         self.matches = np.zeros(0, dtype=np.int64)
         self.order = np.arange(table.size, dtype=np.int32)
-        self._place = self.order.copy()
+        self._line_of_row = self.order.copy()
         self.cursor = 0
         self._sorted_version = table.version
         self.arrangement_count = 0
@@ -146,27 +146,27 @@ class Navigator:
             setattr(self, name, getattr(other, name))
         self.sample = other.sample if other.sample is None or other.sample < self.samples else None
         self.step = min(other.step, self.steps - 1)
-        self.trail = other.trail.for_table(lambda row: self._same_row(other, row))
-        self.cursor = self._same_row(other, other.cursor) or 0 if other.table.size else 0
+        self.trail = other.trail.for_table(lambda row: self._corresponding_row(other, row))
+        self.cursor = self._corresponding_row(other, other.cursor) or 0 if other.table.size else 0
         self.arrange()
         if other.pattern:
             cursor = self.cursor
             self.search(other.pattern, start=cursor)
             self.cursor = cursor
 
-    def _same_row(self, other: Navigator, row: int) -> int | None:
-        """Return the row of the tensor that another table has in the given row; None if it is not in this table."""
+    def _corresponding_row(self, other: Navigator, row: int) -> int | None:
+        """Return this table's row of the tensor in a row of another table; None if it is not in this table."""
         return self.table.row_like(other.table.rows[row])
 
     @property
-    def place(self) -> int:
+    def line(self) -> int:
         """The cursor's line in the sorted and filtered list; -1 if the filter hides its row."""
-        return int(self._place[self.cursor]) if self.table.size else 0
+        return int(self._line_of_row[self.cursor]) if self.table.size else 0
 
     @property
     def number(self) -> int:
-        """The number of the row under the cursor among all rows that can be requested."""
-        return self.table.first + self.cursor
+        """The number of the row under the cursor in requests, which also distinguishes constants from other rows."""
+        return self.table.first_number + self.cursor
 
     @property
     def lines(self) -> int:
@@ -179,16 +179,16 @@ class Navigator:
 
     def move(self, lines: int) -> str:
         """Move the cursor by a number of lines."""
-        target = min(max(self.place + lines, 0), self.lines - 1)
+        target = min(max(self.line + lines, 0), self.lines - 1)
         if not self.lines:
             return f"the filter lets no node through; {_CLEAR_HINT}" if self.filter else "the list is empty"
-        if target == self.place:
+        if target == self.line:
             return "this is the first line" if lines < 0 else "this is the last line"
         self.cursor = self.line_to_row(target)
         return ""
 
     def edge(self, direction: int) -> str:
-        """Move to the first or last line, stopping first at the boundary of rows without a place in the order."""
+        """Move to the first or last line. In topological order, first stop at the last row with a position in it."""
         ordered_rows = self.order[self.order < self.table.ordered]
         unordered_count = self.lines - len(ordered_rows)
         in_order = self.sort == SORTS[0] and not self.reversed
@@ -214,7 +214,7 @@ class Navigator:
         """
         self.trail.add_jump(self.cursor, row)
         self.cursor = row
-        if self.place >= 0:
+        if self.line >= 0:
             return ""
         self.clear_filter()
         return ", the filter hid it and is cleared"
@@ -225,7 +225,7 @@ class Navigator:
         if row is None:
             return f"the history {'begins' if direction < 0 else 'ends'} here; jumps like ! w W ] make it"
         self.cursor = row
-        is_hidden = self.place < 0
+        is_hidden = self.line < 0
         if is_hidden:
             self.clear_filter()
         return f"{'back' if direction < 0 else 'forward'} at {self._name(row)}" + (
@@ -313,16 +313,16 @@ class Navigator:
             return self.failing(direction)
         if not len(self.matches):
             return f"nothing matches {safe_text(self.pattern, limit=40)}"
-        places = self._match_places()
-        if not len(places):
+        match_lines = self._match_lines()
+        if not len(match_lines):
             return f"the filter hides every match; {_CLEAR_HINT}"
-        line = self.place
-        lines_ahead = places[places > line] if direction > 0 else places[places < line][::-1]
+        line = self.line
+        lines_ahead = match_lines[match_lines > line] if direction > 0 else match_lines[match_lines < line][::-1]
         has_wrapped = not len(lines_ahead)
-        target = int(lines_ahead[0] if not has_wrapped else places[0 if direction > 0 else -1])
+        target = int(lines_ahead[0] if not has_wrapped else match_lines[0 if direction > 0 else -1])
         self.jump(self.line_to_row(target))
-        number = int(np.searchsorted(places, target)) + 1
-        return f"match {number} of {len(places)}" + (", around the end" if has_wrapped else "")
+        number = int(np.searchsorted(match_lines, target)) + 1
+        return f"match {number} of {len(match_lines)}" + (", around the end" if has_wrapped else "")
 
     def is_match(self, row: int) -> bool:
         """Return whether a row matches the search."""
@@ -348,42 +348,45 @@ class Navigator:
             return safe_text(error, limit=70)
         if not len(self.matches):
             return "no match"
-        places = self._match_places()
-        if not len(places):
+        match_lines = self._match_lines()
+        if not len(match_lines):
             return f"the filter hides every match; {_CLEAR_HINT}"
-        named_rows = [row for row in self.table.rows_named(pattern) if self._place[row] >= 0]
+        named_rows = [row for row in self.table.rows_named(pattern) if self._line_of_row[row] >= 0]
         paired_rows = [row for row in named_rows if self.table.rows[row].missing is None]
-        named_places = np.sort(self._place[paired_rows or named_rows])
-        targets = named_places if len(named_places) else places  # who types all of a name means that
-        places_ahead = targets[targets >= self.place]
+        named_lines = np.sort(self._line_of_row[paired_rows or named_rows])
+        target_lines = named_lines if len(named_lines) else match_lines  # exact matches take precedence
+        target_lines_ahead = target_lines[target_lines >= self.line]
         rows = [
-            self.line_to_row(int(place)) for place in np.concatenate((places_ahead, targets))[:_MAX_INSPECTED_MATCHES]
+            self.line_to_row(int(line))
+            for line in np.concatenate((target_lines_ahead, target_lines))[:_MAX_INSPECTED_MATCHES]
         ]
-        visible_rows = (row for row in rows if not self._found_in(pattern, row))
+        visible_rows = (row for row in rows if not self._hidden_match_text(pattern, row))
         compared_rows = (
-            row for row in rows if self.table.rows[row].missing is None and not self._found_in(pattern, row)
+            row for row in rows if self.table.rows[row].missing is None and not self._hidden_match_text(pattern, row)
         )
-        # a name that is seen before that of a tensor, and of these one that is compared
+        # Rows whose visible name matches come before rows whose tensor does, and compared rows before others.
         self.cursor = next(compared_rows, next(visible_rows, rows[0]))
-        is_hit = self._found_in(pattern, self.cursor)
-        return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}{is_hit}"
+        hidden_match_text = self._hidden_match_text(pattern, self.cursor)
+        return (
+            f"{numbers.grouped(len(match_lines))} {'match' if len(match_lines) == 1 else 'matches'}{hidden_match_text}"
+        )
 
-    def _found_in(self, pattern: str, number: int) -> str:
-        """Return which tensor of a row the search found; "" if the name or operator shows it."""
-        row = self.table.rows[number]
+    def _hidden_match_text(self, pattern: str, row: int) -> str:
+        """Return which tensor of a row the search found; "" if the visible name or operator contains the pattern."""
+        plan_row = self.table.rows[row]
         text = pattern.strip("~'").lower()
-        visible_text = f"{self.table.names[number]}\n{row.op}".lower()
-        tensor = next((name for name in (row.tensor, row.reference_tensor) if text in name.lower()), "")
+        visible_text = f"{self.table.names[row]}\n{plan_row.op}".lower()
+        tensor = next((name for name in (plan_row.tensor, plan_row.reference_tensor) if text in name.lower()), "")
         return f", here in the tensor {safe_text(tensor, limit=40)}" if tensor and text not in visible_text else ""
 
     @property
     def has_visible_match(self) -> bool:
         """Whether the search has a match that the filter shows."""
-        return bool(len(self._match_places()))
+        return bool(len(self._match_lines()))
 
-    def _match_places(self) -> np.ndarray:
-        places = np.sort(self._place[self.matches])
-        return places[places >= 0]
+    def _match_lines(self) -> np.ndarray:
+        match_lines = np.sort(self._line_of_row[self.matches])
+        return match_lines[match_lines >= 0]
 
     def choose_filter(self, expression: str) -> str:
         """Show only the rows that match an expression; "" shows all.
@@ -396,7 +399,7 @@ class Navigator:
         self._put_in_order()
         if self._mask is None:
             return "all nodes"
-        if self.lines and self.place < 0:
+        if self.lines and self.line < 0:
             rows_after = self.order[self.order >= self.cursor]
             self.cursor = int(rows_after.min() if len(rows_after) else self.order.max())
         return f"{numbers.grouped(self.lines)} of {numbers.grouped(self.table.size)} nodes"
@@ -422,16 +425,16 @@ class Navigator:
             problem = f"no node has that in its name; a field is compared, such as {example}"
         return count_text, problem
 
-    def before_filter(self) -> int:
-        """Return the row that the filter moved the cursor from; the current row if the filter did not move it."""
+    def row_before_filter(self) -> int:
+        """Return the cursor's row before the filter moved it; the current row if the filter did not move it."""
         return (
             self._moved_by_filter[0]
             if self._moved_by_filter is not None and self._moved_by_filter[1] == self.cursor
             else self.cursor
         )
 
-    def came_from(self, row: int) -> None:
-        """Make undoing the filter return to this row, unless the cursor is moved meanwhile."""
+    def remember_row_before_filter(self, row: int) -> None:
+        """Remember the row to return to when the filter is cleared, unless the cursor moves meanwhile."""
         self._moved_by_filter = (row, self.cursor) if self.filter and row != self.cursor else None
 
     def clear_filter(self) -> None:
@@ -440,7 +443,7 @@ class Navigator:
         self.arrange()
 
     def take_filter_back(self) -> str:
-        """Show all rows and report it. The cursor returns to its row before the filter, if it was not moved since."""
+        """Show all rows and report it. If the cursor has not moved since the filter, it returns to its row before."""
         move, cleared = self._moved_by_filter, f"filter {safe_text(self.filter, limit=40)!r} cleared"
         self.clear_filter()
         if move is None or move[1] != self.cursor:
@@ -532,7 +535,7 @@ class Navigator:
     def arrange(self) -> None:
         """Filter and sort the rows. The cursor stays on its row."""
         if self.filter:
-            with suppress(FilterError):  # a field that a single sample does not know: the last answer stays
+            with suppress(FilterError):  # a field is unknown for single samples: keep the last mask
                 self._mask = self._filter_mask(self.filter)
         self._put_in_order()
 
@@ -542,8 +545,8 @@ class Navigator:
         self.arrangement_count += 1
         order = self._sorted()
         self.order = order if self._mask is None else order[self._mask[order]]
-        self._place = np.full(self.table.size, -1, dtype=np.int32)
-        self._place[self.order] = np.arange(len(self.order))
+        self._line_of_row = np.full(self.table.size, -1, dtype=np.int32)
+        self._line_of_row[self.order] = np.arange(len(self.order))
 
     def _sorted(self) -> np.ndarray:
         """Return the sorted rows, with unknown values last in either direction."""
@@ -571,7 +574,7 @@ class Navigator:
         return " so far" if self.table.pending or self.table.is_growing else ""
 
     def _mark_provisional(self, text: str, suffix: str = "") -> str:
-        """Mark a text as preliminary if more results are still to come."""
+        """Add "so far" to a text and make it expire, if more results are still to come."""
         so_far = self._so_far()
         return Provisional(f"{text}{so_far}{suffix}", Until.RESULTS) if so_far else f"{text}{suffix}"
 
@@ -590,7 +593,7 @@ class Navigator:
 
 
 _RANK = np.array([3, 5, 4, 1, 0, 2])
-"""States ordered by urgency: nonfinite, diverged, not compared, pending, within, identical."""
+"""Sort rank of each state, most urgent first: nonfinite, diverged, not compared, pending, within, identical."""
 
 _CLEAR_HINT = "esc clears it"
 

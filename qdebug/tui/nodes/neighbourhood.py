@@ -17,7 +17,7 @@ __all__ = ["Neighbourhood", "find_neighbourhood"]
 _MAX_PER_LEVEL = 8
 """Maximum number of tensors per level beyond the first. Terminals cannot show more."""
 
-Step = Callable[[str], Sequence[Edge]]
+FindEdges = Callable[[str], Sequence[Edge]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,9 @@ class Neighbourhood:
         centre: The row itself.
         inputs: Tensors that its node reads, including constants; the largest error first.
         outputs: Tensors computed from it, in topological order.
-        levels: The tensors of each level: 0 is the row itself, -1 its producers, 1 its readers. A tensor that also
-            leads to another shown tensor is placed one level further out.
-        links: Pairs of tensors, of which the second is computed from the first.
+        levels: The tensors of each level: 0 is the row itself, -1 its producers, 1 its readers. If one of these also
+            leads to another, it is one level further out.
+        links: Pairs of tensors: the second is computed from the first.
     """
 
     centre: Edge
@@ -71,10 +71,10 @@ def find_neighbourhood(
         name: [edge.tensor for edge in producers_of(name)] for name in (*edges_before, tensor, *edges_after)
     }
     level_of = {tensor: 0}
-    for name in sorted(edges_before, key=lambda name: -_place(graph, name)):
+    for name in sorted(edges_before, key=lambda name: -_position(graph, name)):
         adjacent_levels = [at for reader, at in level_of.items() if name in inputs_by_name[reader]]
         level_of[name] = -1 if edges_before[name].constant else min(adjacent_levels, default=0) - 1
-    for name in sorted(edges_after, key=lambda name: _place(graph, name)):
+    for name in sorted(edges_after, key=lambda name: _position(graph, name)):
         adjacent_levels = [level_of[source] for source in inputs_by_name[name] if level_of.get(source, -1) >= 0]
         level_of[name] = max(adjacent_levels, default=0) + 1
     edges = {
@@ -96,15 +96,26 @@ def find_neighbourhood(
     )
 
 
-def _edges_within(start: str, step: Step, depth: int, *, first_edges: Sequence[Edge] | None = None) -> dict[str, Edge]:
-    """Return the rows within a number of steps. The first step may be given, and only it may include constants."""
+def _edges_within(
+    start: str, find_edges: FindEdges, depth: int, *, first_edges: Sequence[Edge] | None = None
+) -> dict[str, Edge]:
+    """Return the edges that are reached in up to `depth` steps, by tensor.
+
+    Constants are included only in the first step.
+
+    Args:
+        start: The tensor to start from.
+        find_edges: Returns the edges one step away from a tensor.
+        depth: Maximum number of steps.
+        first_edges: The edges of the first step, if already known.
+    """
     edges: dict[str, Edge] = {}
     frontier = [start]
     for distance in range(depth):
         edges_reached = (
             first_edges
             if first_edges is not None and not distance
-            else [edge for name in frontier for edge in step(name)]
+            else [edge for name in frontier for edge in find_edges(name)]
         )
         new_edges = [edge for edge in edges_reached if not distance or not edge.constant]
         new_edges = [edge for edge in new_edges if edge.tensor != start and edge.tensor not in edges]
@@ -114,6 +125,6 @@ def _edges_within(start: str, step: Step, depth: int, *, first_edges: Sequence[E
     return edges
 
 
-def _place(graph: Graph, tensor: str) -> int:
-    place = graph.position(tensor)
-    return -1 if place is None else place
+def _position(graph: Graph, tensor: str) -> int:
+    position = graph.position(tensor)
+    return -1 if position is None else position

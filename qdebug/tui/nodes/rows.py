@@ -34,12 +34,12 @@ __all__ = [
     "State",
     "column",
     "display_names",
+    "explain_status",
     "number_of",
     "severity",
     "shared_prefix",
     "shown_sample",
     "sign",
-    "why",
 ]
 
 
@@ -101,7 +101,7 @@ class PlannedRow:
         dtype: Logical dtype of its elements.
         quant: Quantization of the tensor.
         missing: Why it is not compared; None if it is compared.
-        constant: Whether it is computed only from constants, and so has no place in the run.
+        constant: Whether it is computed only from constants, and so has no position in the run.
         placement: Where the backend's node ran; "" if that was not recorded.
         folded: Operators folded into the reference's value of a constant; "" if there are none.
     """
@@ -125,8 +125,8 @@ class PlannedRow:
         return "" if self.missing is None else "backend" if self.tensor else "reference"
 
     @property
-    def has_place(self) -> bool:
-        """Whether it has a place in the backend's order."""
+    def is_ordered(self) -> bool:
+        """Whether it has a position in the backend's order."""
         return bool(self.tensor) and not self.constant
 
 
@@ -146,7 +146,7 @@ def shared_prefix(rows: Sequence[PlannedRow], names: Sequence[str]) -> str:
     """
     computed_names = [name for row, name in zip(rows, names, strict=True) if row.op != "Input"]
     extreme_names = [min(computed_names), max(computed_names)] if len(computed_names) > 1 else ["", ""]
-    common_text = commonprefix(extreme_names)  # noqa: RUF071  of letters, not of folders
+    common_text = commonprefix(extreme_names)  # noqa: RUF071  of characters, not of path components
     prefix = common_text[: max(common_text.rfind("/"), common_text.rfind(".")) + 1]
     if not prefix or prefix in computed_names:
         return ""
@@ -160,7 +160,7 @@ def display_names(rows: Sequence[PlannedRow]) -> list[str]:
     names = [_display_name(row.node, row.tensor or row.reference_tensor, counts[row.node] > 1) for row in rows]
     unmatched = [at for at, row in enumerate(rows) if not row.tensor and row.node and counts[row.node]]
     reference_counts = Counter(rows[at].node for at in unmatched)
-    for at in unmatched:  # the backend made one node of it and others
+    for at in unmatched:  # the backend has a node of the same name, for instance a fused one
         is_ambiguous = reference_counts[rows[at].node] > 1
         names[at] = f"{_display_name(rows[at].node, rows[at].reference_tensor, is_ambiguous)}{_REFERENCE_SUFFIX}"
     return names
@@ -173,7 +173,7 @@ def _display_name(node: str, tensor: str, is_ambiguous: bool) -> str:  # noqa: F
 
 
 _MAX_DIGITS = 10
-"""A number of digits that exceeds any row number."""
+"""Number of digits that no row number reaches."""
 _REFERENCE_SUFFIX = " (ref)"
 """Suffix for a node that only the reference has, if a backend node has the same name."""
 _TENSOR_SEPARATOR = " > "
@@ -186,7 +186,7 @@ the relative (rel_l2) error that a node adds itself. The others measure the whol
 
 
 def number_of(result: NodeResult, name: str) -> float:
-    """Return one number of a result; NaN if unknown."""
+    """Return a metric or another number of a result by name; NaN if unknown."""
     value: float | None
     if name in {"clipped", "at_ends"}:
         rails = result.saturation
@@ -201,8 +201,8 @@ def number_of(result: NodeResult, name: str) -> float:
     return np.nan if value is None else value
 
 
-def why(result: NodeResult | None) -> str | None:
-    """Return why a tensor fails, or what its error costs if it is within its limit; None if the cost is small."""
+def explain_status(result: NodeResult | None) -> str | None:
+    """Return why a tensor fails, or what its error costs within its limit; None if there is neither."""
     cost = None if result is None or result.reason else cost_of(result)
     return cost.sentence if cost is not None else None if result is None else result.reason
 
@@ -263,8 +263,7 @@ class NodeTable:
         rows: The rows, in order.
         names: Names of the rows, if only these are known so far; the other fields are then not used.
         is_growing: Whether a recorder is still adding rows.
-        first: Number of its first row among all rows that can be requested; not 0 for constants, which are not in the
-            list.
+        first_number: Number of its first row in requests: 0 for the list of nodes, more for a table of constants.
     """
 
     def __init__(
@@ -273,9 +272,9 @@ class NodeTable:
         *,
         names: Sequence[str] | None = None,
         is_growing: bool = False,
-        first: int = 0,
+        first_number: int = 0,
     ) -> None:
-        self.rows, self.first = rows, first
+        self.rows, self.first_number = rows, first_number
         self.is_growing = is_growing
         self.size = size = len(rows)
         self.names: Sequence[str] = display_names(rows) if names is None else names
@@ -290,36 +289,38 @@ class NodeTable:
         self.acknowledged = np.zeros(size, dtype=bool)
         self.version = 0
         self.costs: Mapping[int, float] = {}
-        self.diagnosis: Mapping[int, Diagnosis] = {}
         """For each row, the SQNR in dB of the outputs with only that row's error, the lowest first; see `conclude`."""
+        self.diagnosis: Mapping[int, Diagnosis] = {}
         self.pending = size
-        self.is_announced = False  # whether an event for unread results is on its way to the screen
+        self.is_announced = False  # whether an event for new results is on its way to the screen
         self._lock = RLock()
         self._numbers: dict[str, np.ndarray] = {}
-        self._of_sample: tuple[int, dict[str, np.ndarray]] = (-1, {})
-        self._firsts: dict[int | None, int | None] = {}
+        self._sample_columns: tuple[int, dict[str, np.ndarray]] = (-1, {})
+        self._first_divergences: dict[int | None, int | None] = {}
         """The first row that exceeds its limit, for all samples or a single one; updated as results arrive."""
-        self._searchable_texts: list[str] | None = None
+        self._searched_texts: list[str] | None = None
         self._missing = np.zeros(size, dtype=bool)
-        self.ordered = size  # constants and what only the reference has come last, without order
+        self.ordered = size  # number of rows in topological order; all others come after them
         if names is None:
             reasons = column(rows, "missing")
             self._missing = np.fromiter((reason is not None for reason in reasons), bool, size)
             self.state[self._missing] = State.INCOMPARABLE
             self.pending -= int(self._missing.sum())
-            self.ordered = sum(column(rows, "has_place"))
+            self.ordered = sum(column(rows, "is_ordered"))
         self.comparable = self.pending
-        self._number = np.where(self._missing, np.int32(-1), np.cumsum(~self._missing, dtype=np.int32) - np.int32(1))
+        self._compared_numbers = np.where(
+            self._missing, np.int32(-1), np.cumsum(~self._missing, dtype=np.int32) - np.int32(1)
+        )
 
-    def count_of(self, row: int) -> int | None:
-        """Return the number of a row among the compared rows, as in `qdebug diff`; None without a counterpart."""
-        number = int(self._number[row])
+    def compared_number(self, row: int) -> int | None:
+        """Return the position of a row among the compared rows, as in `qdebug diff`; None without a counterpart."""
+        number = int(self._compared_numbers[row])
         return None if number < 0 else number
 
     @property
-    def counts(self) -> np.ndarray:
-        """The number of each row among the compared rows; NaN without a counterpart."""
-        return np.where(self._number < 0, np.nan, self._number)
+    def compared_numbers(self) -> np.ndarray:
+        """The position of each row among the compared rows; NaN without a counterpart."""
+        return np.where(self._compared_numbers < 0, np.nan, self._compared_numbers)
 
     def short_name(self, row: int) -> str:
         """Return the name of a row in a list, without the prefix that all node names share."""
@@ -332,7 +333,7 @@ class NodeTable:
             row: The row.
             is_short: Whether to use the short name.
         """
-        number = None if self.first else self.count_of(row)
+        number = None if self.first_number else self.compared_number(row)
         name = self.short_name(row) if is_short else self.names[row]
         return name if number is None else f"#{number} {name}"
 
@@ -368,24 +369,24 @@ class NodeTable:
         return np.argsort(np.array([rank[op] for op in ops], np.int32), kind="stable").astype(np.int32)
 
     def put(self, *results: NodeResult) -> None:
-        """Add results. Results without a waiting row are ignored."""
+        """Add results. Results without a row to compare are ignored."""
         for result in results:
             row = self._row_of.get(result.tensor)
             if row is None or self.rows[row].missing is not None:
                 continue
             state = STATE_OF[result.status]
-            with self._lock:  # no column is made meanwhile
+            with self._lock:  # so that no column is created meanwhile
                 self.pending -= self.results[row] is None
                 self.results[row] = result
                 for name, numbers in self._numbers.items():
                     numbers[row] = number_of(result, name)
-                sample, columns = self._of_sample
+                sample, columns = self._sample_columns
                 if columns:
                     _put_sample(columns, row, result.samples, sample, overall_state=state)
                 self.acknowledged[row] = _is_acknowledged(result)
                 self.state[row] = state
-                if self._firsts:
-                    self._follow_first(row, state)
+                if self._first_divergences:
+                    self._update_first_divergences(row, state)
                 self.version += 1
 
     def conclude(self, result: RunComparison) -> None:
@@ -421,7 +422,7 @@ class NodeTable:
 
     def states(self, sample: int | None) -> np.ndarray:
         """Return the state of each row, for one sample or for all."""
-        return self.state if sample is None else self._sample(sample)["state"]
+        return self.state if sample is None else self._columns_of_sample(sample)["state"]
 
     def values(self, name: str, sample: int | None = None) -> np.ndarray:
         """Return a number of each row, see `number_of`; NaN if unknown.
@@ -429,7 +430,7 @@ class NodeTable:
         Single samples support only `SAMPLE_METRICS`.
         """
         if sample is not None:
-            return self._sample(sample)[name]
+            return self._columns_of_sample(sample)[name]
         if name not in self._numbers:
             with self._lock:
                 numbers = (np.nan if result is None else number_of(result, name) for result in self.results)
@@ -445,31 +446,31 @@ class NodeTable:
 
     def first_divergence(self, sample: int | None = None) -> int | None:
         """Return the first row that exceeds its limit, in topological order; None if there is none so far."""
-        if self.first:  # constants have no order
+        if self.first_number:  # constants have no order
             return None
         try:
-            return self._firsts[sample]
-        except KeyError:  # not known yet, or not any more
+            return self._first_divergences[sample]
+        except KeyError:  # not computed yet, or outdated
             with self._lock:
                 rows = self.failing(sample)
-                first = self._firsts[sample] = int(rows[0]) if len(rows) else None
+                first = self._first_divergences[sample] = int(rows[0]) if len(rows) else None
             return first
 
-    def _follow_first(self, row: int, overall_state: State) -> None:
-        """Update the known first rows after a new result, since searching all rows for each redraw would be slow."""
-        for sample, first in tuple(self._firsts.items()):
-            if sample is not None and sample != self._of_sample[0]:
-                del self._firsts[sample]
+    def _update_first_divergences(self, row: int, overall_state: State) -> None:
+        """Update the first divergences after a new result, since searching all rows for each redraw would be slow."""
+        for sample, first in tuple(self._first_divergences.items()):
+            if sample is not None and sample != self._sample_columns[0]:
+                del self._first_divergences[sample]
                 continue
             state = overall_state if sample is None else State(int(self.states(sample)[row]))
             if not state.is_failing or self.acknowledged[row]:
                 if row == first:
-                    del self._firsts[sample]
+                    del self._first_divergences[sample]
             elif first is None or row < first:
-                self._firsts[sample] = row
+                self._first_divergences[sample] = row
 
     def row_like(self, planned: PlannedRow) -> int | None:
-        """Return the row of the tensor that another table's row shows; None if it is not in this table."""
+        """Return this table's row of the tensor in another table's row; None if it is not in this table."""
         if planned.tensor:
             return self.row_of(planned.tensor)
         return self._row_of_unmatched_reference.get(
@@ -514,7 +515,7 @@ class NodeTable:
                 regex = re.compile(pattern[1:], re.IGNORECASE)
             except re.error as error:
                 raise ValueError(f"not a valid regular expression yet: {error.msg}") from error
-            hits = [row for row, name in enumerate(self._searchable()) if regex.search(name)]
+            hits = [row for row, name in enumerate(self._texts_to_search()) if regex.search(name)]
         elif pattern.startswith("'"):
             exact_name = pattern[1:].removesuffix("'")
             texts = (column(self.rows, name) for name in ("node", "tensor", "reference_tensor"))
@@ -527,12 +528,12 @@ class NodeTable:
         """Return the row that "#" and a number refer to; empty for other patterns, or if the number does not exist."""
         digits = pattern[1:] if pattern.startswith("#") else ""
         number = int(digits) if digits.isdecimal() and len(digits) < _MAX_DIGITS else -2
-        return np.flatnonzero(self._number == number)
+        return np.flatnonzero(self._compared_numbers == number)
 
     def rows_containing(self, text: str) -> np.ndarray:
         """Return for each row whether its node, tensor or operator contains a text, case-insensitively."""
         lowered = text.lower()
-        return np.fromiter((lowered in name for name in self._searchable()), dtype=bool, count=self.size)
+        return np.fromiter((lowered in name for name in self._texts_to_search()), dtype=bool, count=self.size)
 
     def rows_matching(self, field: str, matches: Callable[[str], object], sample: int | None = None) -> np.ndarray:
         """Return for each row whether one of its texts matches.
@@ -548,21 +549,21 @@ class NodeTable:
         if field == "explained":
             explanations = (None if result is None else result.explained or "" for result in self.results)
             return np.array([text is not None and bool(matches(text)) for text in explanations], dtype=bool)
-        if field in {"name", "tensor", "ref"}:  # hardly any two are the same
+        if field in {"name", "tensor", "ref"}:  # mostly distinct, so caching would not pay
             attribute = _FIELDS[field]
             return np.array([bool(matches(text)) for text in column(self.rows, attribute)], dtype=bool)
         texts = [text or "" for text in column(self.rows, _FIELDS[field])]
         match_of_text = {text: bool(matches(str(text))) for text in set(texts)}
         return np.fromiter(map(match_of_text.__getitem__, texts), bool, self.size)
 
-    def _searchable(self) -> list[str]:
-        if self._searchable_texts is None:
+    def _texts_to_search(self) -> list[str]:
+        if self._searched_texts is None:
             texts = (column(self.rows, name) for name in ("node", "tensor", "op"))
-            self._searchable_texts = ["\n".join(line).lower() for line in zip(*texts, strict=True)]
-        return self._searchable_texts
+            self._searched_texts = ["\n".join(line).lower() for line in zip(*texts, strict=True)]
+        return self._searched_texts
 
-    def _sample(self, sample: int) -> dict[str, np.ndarray]:
-        if sample != self._of_sample[0]:
+    def _columns_of_sample(self, sample: int) -> dict[str, np.ndarray]:
+        if sample != self._sample_columns[0]:
             columns: dict[str, np.ndarray] = {name: np.full(self.size, np.nan) for name in SAMPLE_METRICS}
             with self._lock:
                 columns["state"] = np.where(self.state == State.INCOMPARABLE, self.state, State.PENDING).astype(
@@ -571,8 +572,8 @@ class NodeTable:
                 for row, result in enumerate(self.results):
                     if result is not None:
                         _put_sample(columns, row, result.samples, sample, overall_state=State(int(self.state[row])))
-                self._of_sample = sample, columns
-        return self._of_sample[1]
+                self._sample_columns = sample, columns
+        return self._sample_columns[1]
 
 
 _FIELDS = {
@@ -589,7 +590,7 @@ _FIELDS = {
 def _put_sample(
     columns: dict[str, np.ndarray], row: int, samples: Sequence[SampleResult], sample: int, *, overall_state: State
 ) -> None:
-    """Fill in one sample of a row. A row that fails only over all samples together fails in each."""
+    """Fill in one sample of a row. A row that fails only over all samples together counts as failing in each."""
     sample_result = samples[sample] if sample < len(samples) and samples[sample].sample == sample else None
     if sample_result is None:
         sample_result = next((entry for entry in samples if entry.sample == sample), None)

@@ -44,7 +44,7 @@ class Edge:
     Args:
         tensor: Its name.
         node: Node at the other end; "" for a constant or an input of the network.
-        op: Its operator.
+        op: Operator of that node.
         row: Row at the other end; None if it is not in the list.
         info: Type, shape and quantization of the tensor in the graph.
         constant: Whether it is a constant.
@@ -173,7 +173,12 @@ def walk_to_origin(
 
 
 def _candidates(result_table: ResultTable, start: int, verdict_path: Sequence[str]) -> Iterator[np.ndarray]:
-    """Yield where a path may end: at the verdict's end, if it names all failing nodes; else at any origin."""
+    """Yield masks of the rows at which a path may end, in the order in which they should be tried.
+
+    If the start is not finite, or the verdict's path has only one node, the path should end where the verdict's does.
+    Otherwise it may end at any failing node that introduces its error or is declared to differ from the reference, but
+    on the verdict's path only at its end.
+    """
     candidates: np.ndarray = result_table.beyond & (result_table.introducing | result_table.declared)
     last_row = result_table.rows.get(verdict_path[-1]) if verdict_path else None
     if last_row is not None:
@@ -187,7 +192,7 @@ def _candidates(result_table: ResultTable, start: int, verdict_path: Sequence[st
 
 
 def _errors_along_path(verdict_path: Sequence[str]) -> ErrorsByInput:
-    """Return a function that blames the inputs on the verdict's path, and no other tensors."""
+    """Return a function that attributes a tensor's whole error to its input on the verdict's path."""
     next_tensor = dict(pairwise(verdict_path))
 
     def errors(tensor: str, names: Sequence[str], _sample: int) -> dict[str, float] | None:
@@ -219,7 +224,7 @@ def _follow_worst_inputs(graph: Graph, table: NodeTable, row: int) -> Walk:
 
 
 def _end_at_model_node(graph: Graph, table: NodeTable, walk: Walk) -> Walk:
-    """If the path ends at a copy of a node, end it at the node that is in the model, as the verdict does."""
+    """If the path ends at a copy that the backend made of a node, let it end at the original, as the verdict does."""
     original = original_of(graph, graph.producer(table.rows[walk.rows[-1]].tensor))
     row = None if original is None else table.row_of(original)
     result = None if row is None else table.results[row]
@@ -248,7 +253,7 @@ def relative_error(result: NodeResult) -> float:
 
 
 def edge_of(graph: Graph, table: NodeTable, tensor: str, *, is_reference: bool = False) -> Edge:
-    """Return a tensor's facts as the end of an edge.
+    """Return the edge that belongs to a tensor.
 
     Args:
         graph: The backend's graph, or the reference's.

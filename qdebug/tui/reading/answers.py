@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answers",
-    "answer_alone",
+    "answer_one_side",
     "check_unchanged",
     "recorded_facts",
     "recorded_side",
@@ -50,7 +50,7 @@ def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step
         if all(side.kept(tensor, sample, step) is None for side, tensor in sides):
             return None
         reference_side, backend_side = (recorded_side(side, tensor, sample, step) for side, tensor in sides)
-    except (QdebugError, OSError):  # what is wrong has been said by who wanted the values
+    except (QdebugError, OSError):  # the attempt to read the values has reported the problem
         return None
     return reference_side, backend_side
 
@@ -105,7 +105,7 @@ class Answers:
         source: DiffSession,
         request: DetailRequest,
         result: NodeResult,
-        is_over: Callable[[], bool],
+        is_cancelled: Callable[[], bool],
         *,
         known: DetailReady | None = None,
         describe_change: Callable[[], str] | None = None,
@@ -116,7 +116,7 @@ class Answers:
             source: The comparison.
             request: The tensor, and the requested facts.
             result: The comparison of its tensor.
-            is_over: Returns whether the request was cancelled, in which case the answer ends early.
+            is_cancelled: Returns whether the request was cancelled, in which case the answer ends early.
             known: The parts that an earlier answer contains; None without one.
             describe_change: Returns which file was replaced since it was opened, "" for none; None if files are allowed
                 to change.
@@ -125,19 +125,19 @@ class Answers:
         known = replace(known, request=request, is_complete=False, problem="")
         try:
             check_unchanged(describe_change)
-            for known in self._parts(source, result, known, is_over):  # noqa: B020  each part has all that was known before
+            for known in self._parts(source, result, known, is_cancelled):  # noqa: B020  each part includes the previous one
                 yield known
         except Cancelled:
             if self._unfinished is not None and self._unfinished[2].held_bytes > _MAX_HELD_BYTES:
-                self._unfinished = None  # what was decoded for it may be let go before anything else is asked
+                self._unfinished = None  # free the decoded values before the next request
         except (QdebugError, OSError, MemoryError) as error:
-            values = f"values of sample {known.values_sample} cannot be shown: "
-            yield replace(known, is_complete=True, problem=f"{values if known.values is None else ''}{error}")
+            prefix = f"values of sample {known.values_sample} cannot be shown: "
+            yield replace(known, is_complete=True, problem=f"{prefix if known.values is None else ''}{error}")
         else:
             yield replace(known, is_complete=True)
 
     def _parts(
-        self, source: DiffSession, result: NodeResult, known: DetailReady, is_over: Callable[[], bool]
+        self, source: DiffSession, result: NodeResult, known: DetailReady, is_cancelled: Callable[[], bool]
     ) -> Iterator[DetailReady]:
         """Yield the facts known after each step.
 
@@ -149,36 +149,33 @@ class Answers:
         if wants_elements or known.values is None:
             try:
                 pair = self._pairs.open(source, tensor, sample=sample, step=request.step)
-            except QdebugError:  # what was recorded of it is shown instead
+            except QdebugError:  # show the recorded statistics instead
                 yield replace(known, recorded=recorded_facts(source, result, sample=sample, step=request.step))
                 raise
             if wants_elements:
                 statistics_reader = self._reader_of(source, (tensor, sample, request.step), pair)
                 is_slow = False
-                while not statistics_reader.read_more(is_over, seconds=_INTERVAL_SECONDS):
+                while not statistics_reader.read_more(is_cancelled, seconds=_INTERVAL_SECONDS):
                     is_slow, known = True, replace(known, statistics=statistics_reader.statistics())
                     yield known
                 self._unfinished, known = None, replace(known, statistics=statistics_reader.statistics())
-                if is_slow and known.values is None:  # which takes as long again
+                if is_slow and known.values is None:  # computing the values takes as long again
                     yield known
             known = replace(known, values=known.values or value_facts(pair))
-            if is_over():
+            if is_cancelled():
                 raise Cancelled
             yield known
         if known.profile is None and compares_values(result) and result.status is not Status.IDENTICAL:
-            profile = source.profile(tensor, sample=sample, k=_WORST_COUNT, cancelled=is_over)
+            profile = source.profile(tensor, sample=sample, k=_WORST_COUNT, cancelled=is_cancelled)
             if profile is None:
                 raise Cancelled
             known = replace(known, profile=profile)
             yield known
         if request.wants_explanation and known.explanations is None:
-            yield replace(known, explanations=_search_arithmetic(source, result.node, is_over))
+            yield replace(known, explanations=_search_arithmetic(source, result.node, is_cancelled))
 
     def _reader_of(self, source: DiffSession, key: tuple[object, ...], pair: OpenPair) -> StatisticsReader:
-        """Return the sums of a pair.
-
-        If the last ones are of the same pair, they are reused and nothing is read twice.
-        """
+        """Return the statistics reader of a pair. An unfinished reader of the same pair continues where it stopped."""
         if self._unfinished is None or self._unfinished[0] is not source or self._unfinished[1] != key:
             self._unfinished = source, key, StatisticsReader(pair)
         return self._unfinished[2]
@@ -195,7 +192,7 @@ def check_unchanged(describe_change: Callable[[], str] | None) -> None:
         raise RecordingError(f"{why}.", hint="Open it again: q, and the same command.")
 
 
-def _search_arithmetic(source: DiffSession, node: str, is_over: Callable[[], bool]) -> Sequence[NodeExplanation]:
+def _search_arithmetic(source: DiffSession, node: str, is_cancelled: Callable[[], bool]) -> Sequence[NodeExplanation]:
     """Search for the arithmetic that reproduces a node.
 
     Raises:
@@ -204,20 +201,20 @@ def _search_arithmetic(source: DiffSession, node: str, is_over: Callable[[], boo
     from qdebug.numerics.checkpoint import asking
     from qdebug.running.explain_file import explain
 
-    def look(*_: object) -> None:
-        if is_over():
+    def check_cancelled(*_: object) -> None:
+        if is_cancelled():
             raise Cancelled
 
     try:
-        with asking(look):
-            return explain(source.backend, node=node, progress=look).nodes
+        with asking(check_cancelled):
+            return explain(source.backend, node=node, progress=check_cancelled).nodes
     except (QdebugError, Cancelled):
         raise
-    except Exception as error:  # a search that breaks must not end the walk
+    except Exception as error:  # a bug in the search must not end the program
         raise QdebugError(f"the search for an arithmetic failed: {type(error).__name__}: {error}") from error
 
 
-def answer_alone(
+def answer_one_side(
     source: DiffSession, request: DetailRequest, *, describe_change: Callable[[], str] | None = None
 ) -> DetailReady:
     """Compute the statistics of a tensor that only one side has. Called on a worker thread.

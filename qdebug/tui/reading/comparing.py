@@ -28,14 +28,15 @@ class ComparisonInProgress:
     """A comparison in progress, and the table that receives its results.
 
     Args:
-        number: Its number.
+        number: Its index among the comparisons.
         opening: How to open it.
         post: Receives each event; called on worker threads, must not block.
         load: Called once the graphs are aligned, to import modules that the screen will soon need.
 
     Attributes:
-        done: Whether nothing is left to compare.
-        pending: Yields the remaining results; None if there are none.
+        is_done: Whether nothing is left to compare, or the comparison has failed.
+        pending: Yields the remaining results; None before the recordings are open, or if all
+            results were handed over at once.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class ComparisonInProgress:
         self.opening = opening
         self.has_names = self.was_opened = False
         self.is_done = False
-        self.why = ""
+        self.restart_reason = ""
         self.begun_at, self.seconds = time.monotonic(), 0.0
         self._post, self._load = post, load
         self._forget()
@@ -69,14 +70,14 @@ class ComparisonInProgress:
         source, table = self.source, self.table
         return source is not None and table is not None and len(source.compared) == table.comparable
 
-    def restart(self, *, why: str = "") -> None:
+    def restart(self, *, reason: str = "") -> None:
         """Discard the results, because there is more to compare.
 
         Args:
-            why: How the recordings were replaced; "" if they grew.
+            reason: How the recordings were replaced; "" if they grew.
         """
         self._forget()
-        self.why = why
+        self.restart_reason = reason
         self.is_done = False
         self.begun_at = time.monotonic()
 
@@ -84,7 +85,7 @@ class ComparisonInProgress:
         """Show the names of the tensors before the comparison is open.
 
         Args:
-            read_names: Opens the recordings and returns the names.
+            read_names: Opens the backend's recording and returns the names.
         """
         self.has_names = True
         table = named_rows(read_names())
@@ -113,7 +114,7 @@ class ComparisonInProgress:
     def next_result(self) -> NodeResult | None:
         """Compare the next pair; None if there are none left.
 
-        The first call also adds all results known from earlier.
+        The first call also loads all results that the session has cached.
         """
         return None if self.pending is None else next(self.pending, None)
 
@@ -146,12 +147,12 @@ class ComparisonInProgress:
         """Return a table of constants whose row numbers are unique."""
         if self.table is not None:
             self._row_count = max(self._row_count, self.table.size)
-        table = NodeTable(rows, first=max(self._row_count, 1))
-        self._row_count = table.first + table.size
+        table = NodeTable(rows, first_number=max(self._row_count, 1))
+        self._row_count = table.first_number + table.size
         return table
 
     def hand_over(self, *results: NodeResult) -> None:
-        """Make results visible to the screen. At most one event is in flight, however many results there are."""
+        """Add results to the table, and post an event unless the last one is still on its way to the screen."""
         for result in results:
             self.results[result.tensor] = result
         table = self.table
@@ -174,8 +175,8 @@ def _constants_of(recording: Recording, tensor: str) -> list[str]:
 def _exclude_from_garbage_collection(rows: int) -> None:
     """Exclude the objects of a large network from garbage collection, which would stall the screen each time.
 
-    Objects that the screen uses at that moment are excluded too and never freed. So this is not done at every refresh
-    of a small growing recording.
+    This also excludes garbage of the moment, which is then never freed. So it is not done for a small recording, which
+    may be growing and be opened again and again.
     """
     if rows > _MIN_ROWS_TO_FREEZE:
         gc.freeze()

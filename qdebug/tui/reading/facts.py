@@ -47,7 +47,7 @@ class TrialFacts:
 
     Args:
         bench: Checks parameters; the screen's thread must not use anything else of it.
-        values: The tensor from which the values come.
+        values: Name of the tensor that the values belong to.
         histogram: The histogram of the values.
         current_error: Exact error of the current parameters; None without parameters, or before it is computed.
         choices: Scales that the calibrators choose, by scheme; empty before they are computed.

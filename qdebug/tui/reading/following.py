@@ -31,24 +31,24 @@ class Following:
         self._news: list[str] = []
 
     def begin(self) -> None:
-        """Read all data so far, and note which runs are still going on. `refresh` then finds later changes."""
-        self._states = self._current_states()  # asked before the look, so that what comes last is not missed
+        """Read all data so far, and note which recordings are still being written. `refresh` finds later changes."""
+        self._states = self._current_states()  # before reading: `refresh` then notices a recorder that ends meanwhile
         for recording in self._followed_recordings().values():
-            with suppress(QdebugError):  # the next look tells it
+            with suppress(QdebugError):  # the next `refresh` reports it
                 recording.refresh()
 
     def refresh(self) -> bool:
         """Read new data. Return whether there was any."""
         states_before, self._states = self._states, self._current_states()
         has_new_data = [self._read_new_data(side, recording) for side, recording in self._followed_recordings().items()]
-        return any(has_new_data) or states_before != self._states  # a recorder that closed its file is news too
+        return any(has_new_data) or states_before != self._states  # closing a file is a change, too
 
     def is_writing(self) -> bool:
         """Return whether any recording was still growing at the last check."""
         return FollowState.WRITING in self._states.values()
 
     def describe_change(self) -> str:
-        """Return the name of a file that was replaced since; "" if none was. A removed file can still be read."""
+        """Return which file was replaced since it was opened; "" for none. A removed file can still be read."""
         for recording in self._followed_recordings().values():
             change = recording.describe_change()
             if change and recording.path.exists():
@@ -56,7 +56,7 @@ class Following:
         return ""
 
     def take_news(self) -> str:
-        """Return a message about changed files; each is reported once."""
+        """Return a message about changed files; "" for none. Each change is reported once."""
         news, self._news = "; ".join(self._news), []
         return news
 
@@ -72,7 +72,7 @@ class Following:
         try:
             if not change:
                 return bool(recording.refresh())
-            self._reopen(side)  # who still reads the one before may do so to the end
+            self._reopen(side)  # threads that still read the old file may finish
         except QdebugError as error:
             problem = f"{_file_name(recording)} {change}" if change else safe_text(error, limit=200)
             self._report(side, f"{problem}; shown is what was read of it before")

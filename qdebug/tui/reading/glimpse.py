@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from qdebug.errors import QdebugError
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.elements.summing import Cancelled, StatisticsReader
-from qdebug.tui.reading.messages import Glimpsed, LookRequest, TensorRequest
+from qdebug.tui.reading.messages import Glimpsed, TensorRequest, WindowRequest
 
 if TYPE_CHECKING:
     from textual.worker import Worker
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from qdebug.model import Recording
     from qdebug.session import DiffSession
 
-__all__ = ["EXTENTS", "ROOM", "Glimpser", "OpenPairs", "first_sample", "recording_of"]
+__all__ = ["VISIBLE_RADIUS", "WINDOW_EXTENTS", "Glimpser", "OpenPairs", "first_sample", "recording_of"]
 
 
 class OpenPairs:
-    """Opens pairs. Keeps the last pair if a side is large and had to be decoded rather than mapped.
+    """Opens pairs of tensors. The last pair stays open if a side is large and had to be decoded rather than mapped.
 
     To read one element of such a tensor, all of it must be decoded or reordered, which may take seconds. Large results
     are stored in a temporary file, see `qdebug.numerics.large_arrays`.
 
     Args:
-        least: Minimum size in bytes of a pair that is kept.
+        min_bytes: Minimum size in bytes of a pair that stays open.
     """
 
     def __init__(self, min_bytes: int = 1 << 22) -> None:
@@ -58,11 +58,11 @@ class OpenPairs:
         key = side, tensor, sample, step
         with self._lock:
             if self._latest is not None and (self._latest[0] is not source or self._latest[1] != key):
-                self._latest = None  # before the next one is decoded
+                self._latest = None  # freed first, so that memory holds only one decoded pair
             if self._latest is not None:
                 return self._latest[2].again()
             if side:
-                from qdebug.compare.measure.pair_values import open_alone  # long loaded: there are two recordings
+                from qdebug.compare.measure.pair_values import open_alone  # already imported by the session
 
                 pair = open_alone(recording_of(source, side), tensor, sample=sample, step=step)
             else:
@@ -92,15 +92,15 @@ def first_sample(source: DiffSession, request: TensorRequest) -> int:
     return next((at for at in samples if recording.has(request.tensor, at, request.step)), 0)
 
 
-EXTENTS = (512, 512)
+WINDOW_EXTENTS = (512, 512)
 """Maximum elements of a window along the last two dimensions: more than any terminal shows, read in about 10 ms.
 
 Smaller tensors are read as a whole.
 """
-ROOM = 64
-"""Approximate maximum distance of the elements that are on the screen together with the selected one."""
+VISIBLE_RADIUS = 64
+"""Maximum distance, approximately, from the selected element to other elements on the screen."""
 _FIRST_SECONDS = 0.03
-"""Seconds in which most planes can be read."""
+"""Time limit in seconds for the first part of a plane. Most planes are completely read in this time."""
 _INTERVAL_SECONDS = 0.2
 """Seconds after which intermediate results are shown."""
 
@@ -109,23 +109,23 @@ class Glimpser:
     """Reads a window of a tensor, and a map of the plane.
 
     Args:
-        find: Returns the open comparison that a request is for; None if it is not open. Raises RecordingError if its
-            files must no longer be read.
+        find_source: Returns the open comparison that a request is for; None if it is not open. Raises RecordingError if
+            its files must no longer be read.
         post: Receives each event; called on a worker thread, must not block.
         pairs: Opens pairs of tensors.
     """
 
     def __init__(
         self,
-        find: Callable[[LookRequest], DiffSession | None],
+        find_source: Callable[[WindowRequest], DiffSession | None],
         post: Callable[[Glimpsed], object],
         pairs: OpenPairs,
     ) -> None:
-        self._find, self._post, self._pairs = find, post, pairs
-        self._lock = threading.Lock()  # a worker that was cancelled may still be at it
+        self._find_source, self._post, self._pairs = find_source, post, pairs
+        self._lock = threading.Lock()  # a cancelled worker may still be reading
         self._plane: tuple[tuple[object, ...], DiffSession, StatisticsReader] | None = None
 
-    def look(self, request: LookRequest | None, worker: Worker[Any]) -> None:
+    def read_window(self, request: WindowRequest | None, worker: Worker[Any]) -> None:
         """Post the window of a request, and its map as it fills. With None, free the data of the last request.
 
         Args:
@@ -139,21 +139,21 @@ class Glimpser:
                 self._plane = None
                 self._pairs.forget()
                 return
-            for glimpse in self._glimpses(request, worker):
+            for glimpse in self._read_parts(request, worker):
                 if worker.cancelled_event.is_set():
                     return
                 self._post(glimpse)
 
-    def _glimpses(self, request: LookRequest, worker: Worker[Any]) -> Iterator[Glimpsed]:
+    def _read_parts(self, request: WindowRequest, worker: Worker[Any]) -> Iterator[Glimpsed]:
         sample = request.sample or 0
         try:
-            source = self._find(request)
+            source = self._find_source(request)
             if source is None:
                 return
             if request.side:
                 sample = first_sample(source, request)
             pair = self._pairs.open(source, request.tensor, sample=sample, step=request.step, side=request.side)
-            slab = slab_of(pair.window(request.element, EXTENTS), only_side=request.side)
+            slab = slab_of(pair.window(request.element, WINDOW_EXTENTS), only_side=request.side)
             element = request.element
             if element is None or len(element) != len(slab.shape):
                 element = (0,) * len(slab.shape)
@@ -161,7 +161,7 @@ class Glimpser:
                 yield Glimpsed(request=request, part=slab, sample=sample)
                 return
             sums, is_complete, seconds = (
-                self._plane_of(source, request, (sample, element[:-2]), pair),
+                self._plane_reader(source, request, (sample, element[:-2]), pair),
                 False,
                 _FIRST_SECONDS,
             )
@@ -173,10 +173,10 @@ class Glimpser:
         except (QdebugError, OSError, MemoryError) as error:
             yield Glimpsed(request=request, part=None, sample=sample, problem=str(error))
 
-    def _plane_of(
-        self, source: DiffSession, request: LookRequest, sample_and_plane: tuple[int, tuple[int, ...]], pair: OpenPair
+    def _plane_reader(
+        self, source: DiffSession, request: WindowRequest, sample_and_plane: tuple[int, tuple[int, ...]], pair: OpenPair
     ) -> StatisticsReader:
-        """Return the sums of a sample's plane. The most recent plane is cached and not read again."""
+        """Return the reader of a plane. The reader of the last plane is reused, so that nothing is read twice."""
         key = (request.backend, request.tensor, request.step, *sample_and_plane)
         if self._plane is None or self._plane[0] != key or self._plane[1] is not source:
             self._plane = key, source, StatisticsReader(pair.again(), sample_and_plane[1])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AcceptRequest",
     "AlignmentProgress",
+    "AnswerKey",
     "BudgetWish",
     "Computed",
     "ConstantsReady",
@@ -42,8 +43,6 @@ __all__ = [
     "Finished",
     "Glimpsed",
     "Job",
-    "Key",
-    "LookRequest",
     "NamesLoaded",
     "NoteRequest",
     "NoteSaved",
@@ -56,23 +55,24 @@ __all__ = [
     "TrialReady",
     "TrialRequest",
     "TrialWish",
+    "WindowRequest",
     "worst_first_key",
 ]
 
-Key = tuple[int, int, int | None, int]
+AnswerKey = tuple[int, int, int | None, int]
 """Backend, row, sample, step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How a comparison is opened. Both parts are called on a worker thread, in this order.
+    """The functions that open and follow a comparison. All of them are called on worker threads.
 
     Args:
         compare: Opens both recordings, unless they are already open, and aligns them.
-        add_listener: Registers a callback for the stages of `compare`, which may raise an error to end it; None without
-            stages.
-        read_names: Opens the recordings and returns the names of the backend's tensors, which is much faster than
-            reading their graphs; None if this is not possible.
+        add_listener: Registers a callback that receives the stages of `compare`, and may raise an exception to stop it;
+            None without stages.
+        read_names: Opens the backend's recording and returns the names of its tensors, which is much faster than
+            reading the graphs; called before `compare`. None if this is not possible.
         refresh: Reads data that a recorder has added, and returns whether there was any, in which case `compare` is
             called again; None for finished recordings.
         take_news: Returns a message about replaced files, "" for none; None for finished recordings.
@@ -115,8 +115,8 @@ class TensorRequest:
     side: str = ""
 
     @property
-    def key(self) -> Key:
-        """The row, sample and step of the answer."""
+    def key(self) -> AnswerKey:
+        """The backend, row, sample and step, which identify the answer."""
         return self.backend, self.row, self.sample, self.step
 
 
@@ -147,7 +147,7 @@ class ShownElement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookRequest(TensorRequest):
+class WindowRequest(TensorRequest):
     """A request for the elements around a given element.
 
     Args:
@@ -300,11 +300,11 @@ class NamesLoaded(Event):
 
 @dataclass(kw_only=True)
 class AlignmentProgress(Event):
-    """Both recordings are being aligned, which takes a long time.
+    """The alignment of both recordings has reached another stage.
 
     Args:
         backend_at: The comparison.
-        stage: The current step, in a few words.
+        stage: The current stage, in a few words.
     """
 
     backend_at: int = 0
@@ -343,7 +343,7 @@ class Opened(Event):
 class Computed(Event):
     """There are new results.
 
-    It is posted again only after `is_announced` of its table is reset.
+    The event is posted again only after the screen has reset `is_announced` of the table.
 
     Args:
         backend_at: The comparison.
@@ -372,7 +372,7 @@ class DetailReady(Event):
     Args:
         request: The request that is answered.
         values: Extremes, means and histograms of both sides; None if not read yet or not readable.
-        values_sample: The sample that the values belong to.
+        values_sample: The sample of the values.
         recorded: Recorded statistics of both sides, or of the only side that has the tensor, if not all values were
             kept; None if all were kept, or before the statistics are read.
         profile: Element-by-element results; None before they are computed.
@@ -411,7 +411,7 @@ class Glimpsed(Event):
         problem: Why there are no elements; "" if there are.
     """
 
-    request: LookRequest
+    request: WindowRequest
     part: Slab | None
     sample: int
     plane: TensorStatistics | None = None

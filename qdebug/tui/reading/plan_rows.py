@@ -24,7 +24,7 @@ def describe_comparison(source: DiffSession, backend_at: int = 0, *, is_writing:
 
     Args:
         source: The comparison.
-        backend_at: Its number.
+        backend_at: Its index among the comparisons.
         is_writing: Whether a recorder is still adding to a recording.
     """
     return Opened(
@@ -54,13 +54,13 @@ def named_rows(names: Sequence[str]) -> NodeTable:
 def plan_rows(source: DiffSession) -> list[PlannedRow]:
     """Return the rows of all tensors, compared or not, in the backend's order.
 
-    Tensors without a place in that order come last: first tensors computed only from constants, then tensors that only
+    Tensors without a position in that order come last: tensors computed only from constants, then tensors that only
     the reference has.
 
     Args:
         source: An open session; values are not read.
     """
-    from qdebug.compare.align.pairs import Side  # loaded by then: there is an alignment
+    from qdebug.compare.align.pairs import Side  # already imported by the alignment
 
     reference, backend = source.reference.graph, source.backend.graph
     rows_with_position = [(_position(backend, entry.tensor), _paired_row(entry, backend)) for entry in source.entries()]
@@ -131,7 +131,7 @@ def constant_rows(
         (result.tensor, result.reference_tensor, result.match.value, None, folded) for result, folded in paired_results
     ]
     tensor_names = [(name, "") if side == "backend" else ("", name) for name in unpaired_names]
-    unpaired_rows = [(*result, "", f"the {side} alone has this constant", "") for result in tensor_names]
+    unpaired_rows = [(*names, "", f"the {side} alone has this constant", "") for names in tensor_names]
     rows = []
     for tensor, reference, match, missing, folded in (*paired_rows, *unpaired_rows):
         info = graph.tensors.get(tensor or reference)

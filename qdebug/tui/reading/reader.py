@@ -1,7 +1,7 @@
 """Work on the recordings for worker threads: open and compare them, answer requests, replay, write files.
 
 Each public method runs on its own thread, started by a Textual worker, and ends early once the worker is cancelled. All
-except `look` take turns, see `qdebug.tui.reading.turns`.
+except `read_window` take turns, see `qdebug.tui.reading.turns`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from qdebug.tui.reading.messages import (
     Failed,
     Finished,
     Job,
-    LookRequest,
     NoteRequest,
     NoteSaved,
     Opening,
     StatusMessage,
     TrialRequest,
+    WindowRequest,
 )
 from qdebug.tui.reading.turns import Turns, Urgency
 
@@ -96,7 +96,7 @@ class Reader:
         self._glimpser = Glimpser(self._source_of, post, self._pairs)
         self._answers: Answers | None = None
         self._trials: Trials | None = None
-        self._stage_at = time.monotonic()
+        self._stage_reported_at = time.monotonic()
 
     # Comparing
 
@@ -138,7 +138,7 @@ class Reader:
             has_grown = opening.refresh()
             news = "" if opening.take_news is None else opening.take_news()
             if has_grown:
-                comparison.restart(why=news)
+                comparison.restart(reason=news)
                 self._answers = self._trials = None
             if news:
                 self._post(StatusMessage(message=news))
@@ -156,18 +156,19 @@ class Reader:
                 self.names_shown.wait(_PAINT_SECONDS)
                 return
             with self._turns.turn(Urgency.COMPARISON, worker):
-                self._step(comparison, worker)
+                self._open_or_compare(comparison, worker)
         except (QdebugError, OSError, ValueError) as error:
             comparison.is_done = True
             is_too_early = isinstance(error, AlignmentError)
+            # The recorder may still add what is missing, so a followed recording is not given up.
             if comparison.opening.refresh is not None and (is_too_early or comparison.was_opened):
-                expected_text = "more of the recording" if is_too_early else "another recording"  # a writer may go on
-                why = f"{comparison.why}; " if comparison.why else ""
-                self._post(StatusMessage(message=f"{why}waiting for {expected_text}: {safe_text(error, limit=200)}"))
+                expected_text = "more of the recording" if is_too_early else "another recording"
+                prefix = f"{comparison.restart_reason}; " if comparison.restart_reason else ""
+                self._post(StatusMessage(message=f"{prefix}waiting for {expected_text}: {safe_text(error, limit=200)}"))
             else:
                 self._post(Failed(backend_at=comparison.number, error=error))
 
-    def _step(self, comparison: ComparisonInProgress, worker: Worker[Any]) -> None:
+    def _open_or_compare(self, comparison: ComparisonInProgress, worker: Worker[Any]) -> None:
         source = comparison.source
         if source is None:
             comparison.open(self._load_notes)
@@ -179,7 +180,8 @@ class Reader:
         if describe_change is not None and (why := describe_change()):
             raise RecordingError(f"While they were compared {why}.", hint="Wait until the file is written.")
         is_writing = comparison.opening.is_writing is not None and comparison.opening.is_writing()
-        result = source.result(contributors=not is_writing)  # of a run that goes on, another one would be due at once
+        # Contributors take long to compute, and those of a growing run would soon be outdated.
+        result = source.result(contributors=not is_writing)
         self._post(Finished(backend_at=comparison.number, result=result))
         if not is_writing and result.diagnosis:
             self._find_remedies(comparison, source, result)
@@ -198,8 +200,8 @@ class Reader:
         """Report the progress of the alignment at intervals. Raise Cancelled once the program is ending."""
         if worker.is_cancelled:
             raise Cancelled
-        if time.monotonic() - self._stage_at > _STAGE_SECONDS:
-            self._stage_at = time.monotonic()
+        if time.monotonic() - self._stage_reported_at > _STAGE_SECONDS:
+            self._stage_reported_at = time.monotonic()
             self._post(AlignmentProgress(backend_at=comparison.number, stage=stage))
 
     def _compare_pairs(self, comparison: ComparisonInProgress, worker: Worker[Any]) -> bool:
@@ -213,16 +215,16 @@ class Reader:
             return True
         comparison.hand_over(result)
         while time.monotonic() < deadline and (result := comparison.next_result()) is not None:
-            comparison.hand_over(result)  # at once: the next one may take long
+            comparison.hand_over(result)  # not all together: the next pair may take long
         return True
 
     def _show_first(self, comparison: ComparisonInProgress, result: NodeResult, worker: Worker[Any]) -> None:
-        """Publish the first result, together with all others if all results are known from earlier."""
+        """Hand over the first result, or all results at once if the session has cached them."""
         source = comparison.source
         if source is not None and comparison.is_all_compared:
             comparison.pending = None
             comparison.hand_over(*source.compared)
-            worker.cancelled_event.wait(_PAINT_SECONDS)  # the verdict can wait until they are on the screen
+            worker.cancelled_event.wait(_PAINT_SECONDS)  # let the screen paint before the verdict is computed
         else:
             comparison.hand_over(result)
         if source is not None and source.outdated:
@@ -234,7 +236,7 @@ class Reader:
             if remark:
                 self._post(StatusMessage(message=safe_text(remark, limit=200)))
             return {} if opening.load_notes is None else opening.load_notes()
-        except QdebugError as error:  # a file with a mistake is no reason to show nothing
+        except QdebugError as error:  # the comparison is shown even if the file is invalid
             self._post(StatusMessage(message=f"notes are not shown: {safe_text(error, limit=200)}"))
             return {}
 
@@ -248,42 +250,42 @@ class Reader:
             known: Facts that need not be read again; None without any.
             worker: The requesting worker.
         """
-        from qdebug.tui.reading.answers import Answers, answer_alone  # not before there is something to answer
+        from qdebug.tui.reading.answers import Answers, answer_one_side  # imported on first use, to start sooner
 
         comparison = self._comparisons[request.backend]
-        with suppress(Cancelled), self._turns.turn(Urgency.ANSWER, worker) as is_over:
+        with suppress(Cancelled), self._turns.turn(Urgency.ANSWER, worker) as is_cancelled:
             source, describe_change = comparison.source, comparison.opening.describe_change
-            if source is None:  # it is being opened again, after which the screen asks anew
+            if source is None:  # it is being reopened; the screen repeats the request afterwards
                 return
             if request.side:
-                self._post(answer_alone(source, request, describe_change=describe_change))
+                self._post(answer_one_side(source, request, describe_change=describe_change))
                 return
             result = comparison.result_of(request.tensor)
             self._answers = self._answers or Answers(self._pairs)
             if result is not None:
                 for part in self._answers.answer(
-                    source, request, result, is_over, known=known, describe_change=describe_change
+                    source, request, result, is_cancelled, known=known, describe_change=describe_change
                 ):
                     self._post(part)
 
     def try_out(self, request: TrialRequest, worker: Worker[Any]) -> None:
         """Replay the network for a request, step by step."""
         comparison = self._comparisons[request.backend]
-        with suppress(Cancelled), self._turns.turn(Urgency.TRIAL, worker) as is_over:
+        with suppress(Cancelled), self._turns.turn(Urgency.TRIAL, worker) as is_cancelled:
             self._trials = self._trials or _load_replays()(self._post)
             if comparison.source is not None:
                 self._trials.answer(
-                    comparison.source, request, is_over, describe_change=comparison.opening.describe_change
+                    comparison.source, request, is_cancelled, describe_change=comparison.opening.describe_change
                 )
 
-    def read_window(self, request: LookRequest | None, worker: Worker[Any]) -> None:
+    def read_window(self, request: WindowRequest | None, worker: Worker[Any]) -> None:
         """Read the elements around a given one, independent of other computations.
 
         None frees the last request's elements.
         """
-        self._glimpser.look(request, worker)
+        self._glimpser.read_window(request, worker)
 
-    def _source_of(self, request: LookRequest) -> DiffSession | None:
+    def _source_of(self, request: WindowRequest) -> DiffSession | None:
         """Return the open comparison that a request is for.
 
         Raises:
@@ -300,7 +302,7 @@ class Reader:
     # Writing
 
     def run_job(self, job: Job, worker: Worker[Any]) -> None:
-        """Write a file or read constants. This is completed even if the program is ending, except for a replay."""
+        """Run a job to its end, even if the program is exiting. Only a replay is cancelled then."""
         try:
             if isinstance(job, NoteRequest):
                 self._save_note(job)
@@ -340,7 +342,7 @@ class Reader:
                 continue
             source.acknowledge(limits.acknowledged)
             if comparison.is_done:
-                with suppress(QdebugError):  # nothing comparable: said before
+                with suppress(QdebugError):  # nothing is comparable, as already reported
                     result = source.result()
                     comparison.hand_over(*result.nodes)
                     self._post(Finished(backend_at=comparison.number, result=result))
@@ -363,10 +365,11 @@ class Reader:
 
 @cache
 def _load_replays() -> type[Trials]:
-    """Import the modules of replays and of what the screens say of them, on the worker that needs them first."""
+    """Import the modules of replays and of their reports, on the worker that needs them first."""
     from qdebug.tui.reading.trials import Trials
 
     for name in ("budget", "repair", "scales"):
         import_module(f"qdebug.present.reports.{name}")
-    gc.freeze()  # all that is loaded stays: a look for garbage among it holds up a key; the application unfreezes
+    # Loaded modules stay in use, and garbage collections that scan them would delay keys. The application unfreezes.
+    gc.freeze()
     return Trials

@@ -53,7 +53,7 @@ class Trials:
         self._key: tuple[DiffSession, str] | None = None
         self._facts: TrialFacts | None = None
         self._ready: TrialReady | None = None
-        self._is_over: Callable[[], bool] = lambda: False
+        self._is_cancelled: Callable[[], bool] = lambda: False
         self._reported_at = 0.0
         self._bench: tuple[DiffSession, EditBench] | None = None
         self._effect: tuple[EditWish, EditEffect] | None = None
@@ -66,7 +66,7 @@ class Trials:
         self,
         source: DiffSession,
         request: TrialRequest,
-        is_over: Callable[[], bool],
+        is_cancelled: Callable[[], bool],
         *,
         describe_change: Callable[[], str] | None = None,
     ) -> None:
@@ -75,7 +75,7 @@ class Trials:
         Args:
             source: The comparison.
             request: The tensor, and the requested result.
-            is_over: Returns whether the request was cancelled.
+            is_cancelled: Returns whether the request was cancelled.
             describe_change: Returns which file was replaced since it was opened, "" for none; None if files are allowed
                 to change.
 
@@ -83,7 +83,7 @@ class Trials:
             Cancelled: The request was cancelled.
         """
         ready = self._ready = TrialReady(request=request)
-        self._is_over, self._reported_at = is_over, 0.0
+        self._is_cancelled, self._reported_at = is_cancelled, 0.0
         try:
             check_unchanged(describe_change)
             if isinstance(request.wish, BudgetWish):
@@ -96,14 +96,14 @@ class Trials:
             self._post(replace(self._ready, activity="", problem=problem_of(error)))
 
     def _report(self, ready: TrialReady) -> TrialReady:
-        """Post a part of an answer. `_progress` posts it again with the progress of the replay."""
+        """Post a part of an answer. `_report_progress` posts it again with the progress of the replay."""
         self._ready = ready
         self._post(ready)
         return ready
 
-    def _progress(self, done: int, total: int, *_: object) -> None:
+    def _report_progress(self, done: int, total: int, *_: object) -> None:
         """Report the progress of a replay at intervals. Cancel the replay if there is a newer request."""
-        if self._is_over():
+        if self._is_cancelled():
             raise Cancelled
         if self._ready is not None and time.monotonic() - self._reported_at > _INTERVAL_SECONDS:
             self._reported_at = time.monotonic()
@@ -116,11 +116,11 @@ class Trials:
         (error,) = facts.bench.values.errors([wish.quant])
         ready = self._report(replace(ready, facts=facts, error=error))
         if wish.wants_replay:
-            self._post(replace(ready, replay=facts.bench.replay(wish.quant, self._progress)))
+            self._post(replace(ready, replay=facts.bench.replay(wish.quant, self._report_progress)))
 
     def _answer_edits(self, source: DiffSession, ready: TrialReady, wish: EditWish) -> None:
         if self._bench is None or self._bench[0] is not source:
-            self._bench, self._effect = (source, EditBench(source, self._progress)), None
+            self._bench, self._effect = (source, EditBench(source, self._report_progress)), None
             self._unedited_effects = {}
         bench, tensor = self._bench[1], ready.request.tensor
         unit = bench.unit_of(tensor) if tensor else None
@@ -135,9 +135,8 @@ class Trials:
         ready = self._report(replace(ready, edits=facts, activity="the whole net without edits"))
         facts = replace(facts, fidelity_db=bench.fidelity_db())
         if places and abs(bench.fidelity_db()) < math.inf and wish.sample not in self._unedited_effects:
-            for unedited_effect in bench.effects(
-                (), places
-            ):  # before any gain: that of the replay itself is none of an edit's
+            # Before any gain, which must not include the deviation of the replay itself.
+            for unedited_effect in bench.effects((), places):
                 if unedited_effect.samples < len(places):
                     activity = f"without edits {_sample_text(unedited_effect.samples, places)}"
                     ready = self._report(replace(ready, edits=facts, activity=activity))
@@ -157,7 +156,8 @@ class Trials:
             ready = self._report(replace(ready, edits=replace(facts, gains=gains), activity=gains_text))
             for name, gain in bench.gains(wish.edits, untried_edits, places):
                 gains = {**gains, name: gain}
-                self._gains = key, gains  # each at once: whoever leaves comes back to what is known
+                # Stored after each gain, so that a cancelled search continues where it stopped.
+                self._gains = key, gains
                 ready = self._report(replace(ready, edits=replace(facts, gains=gains)))
         self._report(replace(ready, edits=replace(facts, gains=gains), activity=""))
 
@@ -168,7 +168,7 @@ class Trials:
         names = [name for name in source.backend.graph.outputs if name in errors]
         names.sort(key=lambda name: worst_first_key(errors[name]))
         samples = {
-            node.tensor: {output_budget.sample: output_budget.sqnr_db for output_budget in node.samples}
+            node.tensor: {sample_result.sample: sample_result.sqnr_db for sample_result in node.samples}
             for node in source.compared
         }
 
@@ -198,11 +198,13 @@ class Trials:
                         + (scope_text if len(chosen_places) < len(places[name]) else f"all {_count_text(places[name])}")
                     )
                     replays = self._replays.setdefault((source, name), {})
-                    budget = source.budget(places=chosen_places, only=[name], progress=self._progress, kept=replays)
+                    budget = source.budget(
+                        places=chosen_places, only=[name], progress=self._report_progress, kept=replays
+                    )
                     budgets |= {
                         output_budget.output: (len(chosen_places), output_budget) for output_budget in budget.outputs
                     }
-                    if max_places is None:  # there is nothing left to go on with
+                    if max_places is None:  # complete: its replays are not needed any more
                         del self._replays[source, name]
         report("")
 
@@ -229,7 +231,7 @@ class Trials:
 
 
 def problem_of(error: BaseException) -> str:
-    """Return the message of an error, which is never empty."""
+    """Return the message of an error; never empty."""
     if isinstance(error, QdebugError):
         return error.message
     kind = type(error).__name__

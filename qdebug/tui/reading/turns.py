@@ -1,4 +1,4 @@
-"""Turns of the worker threads at a comparison, so that a key is answered even during a comparison of minutes.
+"""Turns of the worker threads, so that a key is answered at once even while a comparison runs for minutes.
 
 A session keeps open tensors and partial results between calls, so only one thread at a time may compute with it.
 Textual does not prioritize groups of workers. So at each checkpoint of its computation, the holder of the lock lets
@@ -25,7 +25,7 @@ __all__ = ["Turns", "Urgency", "short_switches"]
 
 _SWITCH_SECONDS = 0.0002
 _CANCEL_SECONDS = 0.05
-"""How often a waiting thread checks whether it was cancelled. Otherwise, it would keep its place in the pool."""
+"""How often a waiting thread checks whether it was cancelled, so that it does not block a thread of the pool."""
 
 
 @contextmanager
@@ -52,7 +52,7 @@ class Turns:
     """A lock that its holder passes to more urgent threads at checkpoints, and takes back afterwards."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._queue: list[tuple[Urgency, int]] = []
         self._tickets = count()
         self._is_taken = False
@@ -75,38 +75,39 @@ class Turns:
             Cancelled: The worker was cancelled before its turn came.
         """
 
-        def is_over() -> bool:
+        def is_cancelled() -> bool:
             if not worker.is_cancelled and min(self._queue, default=(urgency, 0))[0] < urgency:
                 self._leave()
-                self._enter(urgency)  # cancelled or not: the computation is left with the turn in hand
+                # Not cancellable: `turn` releases the turn at its end, so it must hold it until then.
+                self._enter(urgency)
             return worker.is_cancelled
 
         def check() -> None:
-            if is_over():
+            if is_cancelled():
                 raise Cancelled
 
         self._enter(urgency, None if must_run else worker)
         try:
             with asking(check):
-                yield is_over
+                yield is_cancelled
         finally:
             self._leave()
 
     def _enter(self, urgency: Urgency, worker: Worker[Any] | None = None) -> None:
-        with self._changed:
+        with self._condition:
             ticket = urgency, next(self._tickets)
             self._queue.append(ticket)
             try:
                 while self._is_taken or min(self._queue) != ticket:
-                    self._changed.wait(None if worker is None else _CANCEL_SECONDS)
+                    self._condition.wait(None if worker is None else _CANCEL_SECONDS)
                     if worker is not None and worker.is_cancelled:
                         raise Cancelled
                 self._is_taken = True
             finally:
                 self._queue.remove(ticket)
-                self._changed.notify_all()
+                self._condition.notify_all()
 
     def _leave(self) -> None:
-        with self._changed:
+        with self._condition:
             self._is_taken = False
-            self._changed.notify_all()
+            self._condition.notify_all()

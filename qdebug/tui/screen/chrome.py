@@ -18,7 +18,7 @@ from qdebug.present.text import QUOTED, safe_text
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet, cut_start, wrap
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.rows import State, shown_sample, why
+from qdebug.tui.nodes.rows import State, explain_status, shown_sample
 from qdebug.tui.reading.messages import Opened
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from qdebug.model import RunInfo
 
 __all__ = [
-    "NOTHING",
+    "NO_TENSORS",
     "BackendState",
     "banner",
     "status",
@@ -36,7 +36,7 @@ __all__ = [
     "verdict_text",
 ]
 
-NOTHING = "nothing to show: the recordings share no tensor"
+NO_TENSORS = "nothing to show: the recordings share no tensor"
 """Shown if there are no rows."""
 
 _MORE_SUFFIX = " (1 v)"
@@ -59,13 +59,13 @@ class BackendState:
         self.constants: Navigator | None = None
         self.result: RunComparison | None = None
         self.failure: BaseException | None = None
-        self.named_at = 0.0
+        self.names_shown_at = 0.0
         self.stage = "reading both graphs"
 
     @property
     def seconds_waited(self) -> int:
         """Whole seconds since the names appeared on the screen."""
-        return int(monotonic() - self.named_at)
+        return int(monotonic() - self.names_shown_at)
 
 
 def banner(
@@ -91,14 +91,14 @@ def banner(
     warnings = [] if opened is None else _warnings(opened)
     if position_text:
         warnings.insert(0, f"backend {position_text}, b next")
-    tail = "  ".join(warnings)
-    room = max(width - len(f" {place}   vs  ") - len(tail) - 2, 10) // 2
+    warning_text = "  ".join(warnings)
+    run_width = max(width - len(f" {place}   vs  ") - len(warning_text) - 2, 10) // 2
     runs = [_run_title(*pair) for pair in zip(titles, facts, strict=True)]
-    if any(cell_len(run) > room for run in runs):  # a file's name tells more than what made it
+    if any(cell_len(run) > run_width for run in runs):  # file names matter more than runtimes
         runs = [safe_text(title) for title in titles]
-    names = [glyphs.fit(run, room).rstrip() for run in runs]
+    names = [glyphs.fit(run, run_width).rstrip() for run in runs]
     line: Line = [(f" {place} ", "title"), (f" {names[0]}", "accent"), ("  vs  ", "muted"), (names[1], "accent")]
-    return [[*line, (f"  {tail}", "fail")] if tail else line]
+    return [[*line, (f"  {warning_text}", "fail")] if warning_text else line]
 
 
 def _run_title(title: str, info: RunInfo | None) -> str:
@@ -106,7 +106,7 @@ def _run_title(title: str, info: RunInfo | None) -> str:
 
 
 def _warnings(opened: Opened) -> list[str]:
-    from qdebug.model import Fidelity  # loaded by then: two recordings are open
+    from qdebug.model import Fidelity  # already imported by the recordings
 
     warnings = []
     for side, info in (("reference", opened.reference), ("backend", opened.backend)):
@@ -151,19 +151,19 @@ def verdict_lines(
     else:
         word, is_bad = " SO FAR ", navigator.table.first_divergence() is not None
         text = _progress_text(navigator, state.opened, (width - len(word) - 1) * height)
-    room = max(width - len(word) - 1, 10)
-    is_short = height <= _SHORT_HEIGHT and not is_answered and (is_reason_shown or cell_len(text) > room * height)
+    text_width = max(width - len(word) - 1, 10)
+    is_short = height <= _SHORT_HEIGHT and not is_answered and (is_reason_shown or cell_len(text) > text_width * height)
     if is_short and navigator and result is not None and result.first_divergence:
-        text = _short_verdict(navigator, result, room * height, is_reason_shown=is_reason_shown)
+        text = _short_verdict(navigator, result, text_width * height, is_reason_shown=is_reason_shown)
     final_result = None if state.opened is None or state.opened.is_writing else result
-    text = _with_short_names(text, room, height)
-    text_lines, advice_lines = wrap(glyphs.transliterate(text), room), list[tuple[str, str]]()
+    text = _with_short_names(text, text_width, height)
+    text_lines, advice_lines = wrap(glyphs.transliterate(text), text_width), list[tuple[str, str]]()
     if final_result is not None and navigator is not None and height > _SHORT_HEIGHT:
         fault = navigator.table.diagnosis.get(navigator.cursor)
-        advice_lines = _why_and_try(final_result, fault)[: height - min(len(text_lines), _SHORT_HEIGHT)]
+        advice_lines = _advice_lines(final_result, fault)[: height - min(len(text_lines), _SHORT_HEIGHT)]
     line_count = max(height - len(advice_lines), 1)
     if len(text_lines) > line_count:
-        remainder = glyphs.fit_end(" ".join(text_lines[line_count - 1 :]), room - len(_MORE_SUFFIX))
+        remainder = glyphs.fit_end(" ".join(text_lines[line_count - 1 :]), text_width - len(_MORE_SUFFIX))
         text_lines = [*text_lines[: line_count - 1], f"{remainder}{_MORE_SUFFIX}"]
     style = "fail" if is_bad else "fine"
     verdict: list[Line] = [
@@ -171,20 +171,22 @@ def verdict_lines(
         for at, wrapped_line in enumerate(text_lines)
     ]
     for label, line in advice_lines:
-        is_cut = cell_len(line) > room
+        is_cut = cell_len(line) > text_width
         line_text = (
-            f"{glyphs.fit_end(line, room - len(_MORE_SUFFIX))}{_MORE_SUFFIX}" if is_cut else glyphs.transliterate(line)
+            f"{glyphs.fit_end(line, text_width - len(_MORE_SUFFIX))}{_MORE_SUFFIX}"
+            if is_cut
+            else glyphs.transliterate(line)
         )
         verdict.append([(f" {label}".ljust(len(word)), "muted"), (line_text, "plain")])
     return verdict
 
 
-def _why_and_try(result: RunComparison, fault: Diagnosis | None) -> list[tuple[str, str]]:
-    """Return, with labels, the reason of a fault, by default the first one, and the edit with the largest gain of all.
+def _advice_lines(result: RunComparison, fault: Diagnosis | None) -> list[tuple[str, str]]:
+    """Return labelled lines: the reason of a fault, and the edit with the largest gain.
 
     Args:
         result: The comparison.
-        fault: The fault of the node under the cursor, or None if it has none.
+        fault: The fault of the node under the cursor; None for the first fault of the diagnosis.
     """
     if not result.diagnosis:
         return []
@@ -193,49 +195,49 @@ def _why_and_try(result: RunComparison, fault: Diagnosis | None) -> list[tuple[s
     fault = fault or result.diagnosis[0]
     gains = [(gain_of(remedy, each), remedy) for each in result.diagnosis for remedy in each.remedies]
     _, best = max(gains, key=lambda gain: gain[0], default=(0.0, None))
-    lines = [("why", f"{node_title(fault, limit=_WHY_NAME)}: {safe_text(fault.why, limit=_MOST)}")]
+    lines = [("why", f"{node_title(fault, limit=_FAULT_NAME_WIDTH)}: {safe_text(fault.why, limit=_MAX_TEXT_LENGTH)}")]
     advice = advice_line(result) if best is None else remedy_line(best, result, most=1)
     return [*lines, ("try", advice)] if advice else lines
 
 
 _NAME_WIDTHS = (32, 24, 16)
-"""Widths to which names in a verdict are cut, one after another, until it fits; the last only for a single line."""
-_LEAST_NAME, _MOST_NAME = 12, 56
-_WHY_NAME = 24
+"""Widths to which names in a verdict are cut, tried in order until it fits; the last one only for a single line."""
+_MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 12, 56
+_FAULT_NAME_WIDTH = 24
 """Cells for a node in front of the reason of its fault."""
-_FIRST_AT = "diverges at "
-_LEAST_NODE = 8
+_VERDICT_PREFIX = "diverges at "
+_MIN_NODE_WIDTH = 8
 """Minimum cells for the node on the status line, next to the position in the list."""
-_FILTER = 16
+_FILTER_WIDTH = 16
 """Cells for the active filter on the status line."""
 _SHORT_HEIGHT = 2
 """Number of lines up to which a verdict starts with the name of the first divergence."""
 
 
-def _with_short_names(text: str, room: int, height: int) -> str:
+def _with_short_names(text: str, width: int, height: int) -> str:
     """Cut the beginnings of names in a verdict that is too long, so that the fault stays visible."""
     shortened = text
     for max_width in _NAME_WIDTHS[: len(_NAME_WIDTHS) - (height > 1)]:
-        if len(wrap(shortened, room)) <= max(height, 1):
+        if len(wrap(shortened, width)) <= max(height, 1):
             break
         shortened = QUOTED.sub(lambda name, max_width=max_width: f"'{cut_start(name[1], max_width)}'", text)  # type: ignore[misc]
     return shortened
 
 
-def _short_verdict(navigator: Navigator, result: RunComparison, room: int, *, is_reason_shown: bool) -> str:
+def _short_verdict(navigator: Navigator, result: RunComparison, max_length: int, *, is_reason_shown: bool) -> str:
     """Return a verdict that starts with the first divergence and its reason.
 
     The name is cut first, then the end of the line.
     """
     row = navigator.table.first_divergence()
     first = None if row is None else navigator.table.results[row]
-    if first is None or first.node != result.first_divergence:  # one that could not be compared comes before it
+    if first is None or first.node != result.first_divergence:  # an earlier node may be incomparable
         first = next(node for node in result.nodes if node.node == result.first_divergence)
     why = safe_text(first.reason) if first.reason else ""
     head = (
         "diverges first here"
         if is_reason_shown and why
-        else f"{_FIRST_AT}{_verdict_line_of(first.node, room - len(_FIRST_AT), why)}"
+        else f"{_VERDICT_PREFIX}{_name_with_reason(first.node, max_length - len(_VERDICT_PREFIX), why)}"
     )
     return ". ".join([head, *_short_clauses(navigator, result, first)]) + f".{_MORE_SUFFIX}"
 
@@ -252,19 +254,19 @@ def _short_clauses(navigator: Navigator, result: RunComparison, first: NodeResul
     if result.verdict.worst_sample is not None and navigator.samples > 1:
         yield f"Of {navigator.samples} samples, sample {result.verdict.worst_sample} comes out worst"
     if result.shortcomings:
-        yield f"Incomplete: {safe_text('; '.join(result.shortcomings), limit=_MOST)}"
+        yield f"Incomplete: {safe_text('; '.join(result.shortcomings), limit=_MAX_TEXT_LENGTH)}"
 
 
-def _verdict_line_of(name: str, room: int, why: str) -> str:
+def _name_with_reason(name: str, max_length: int, why: str) -> str:
     """Return a name and a reason. If space is short, the name's beginning is cut before the reason's end."""
     min_reason_width = len(re.split(r"[,;] ", why)[0]) + len(": ") + len(_MORE_SUFFIX) + 1 if why else 0
-    if len(name) + len(": ") + len(why) < room:
+    if len(name) + len(": ") + len(why) < max_length:
         min_reason_width = 0
-    shown_name = cut_start(safe_text(name), min(max(room - min_reason_width, _LEAST_NAME), _MOST_NAME))
+    shown_name = cut_start(safe_text(name), min(max(max_length - min_reason_width, _MIN_NAME_WIDTH), _MAX_NAME_WIDTH))
     return f"{shown_name}: {why}" if why else shown_name
 
 
-def _progress_text(navigator: Navigator, opened: Opened, room: int) -> str:
+def _progress_text(navigator: Navigator, opened: Opened, max_length: int) -> str:
     table = navigator.table
     count_text = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} compared"
     if opened.is_writing:
@@ -277,7 +279,7 @@ def _progress_text(navigator: Navigator, opened: Opened, room: int) -> str:
     result = table.results[first]
     why = safe_text(result.reason) if result is not None and result.reason else ""
     beginning = f"{count_text}, first divergence at "
-    return beginning + _verdict_line_of(table.names[first], room - len(beginning), why)
+    return beginning + _name_with_reason(table.names[first], max_length - len(beginning), why)
 
 
 def status(
@@ -304,7 +306,7 @@ def status(
         shows_list: Whether the screen shows the node list and thus its order.
     """
     if cell_len(message) >= width and height > 1:
-        lines = wrap(glyphs.transliterate(safe_text(message, limit=1000)), width - 2, most=height)
+        lines = wrap(glyphs.transliterate(safe_text(message, limit=1000)), width - 2, max_lines=height)
         return [[(f" {line}", "accent")] for line in lines]
     if navigator is None or not navigator.table.size:
         return [[(_fit_sentence(message, width - 1, glyphs), "accent")]]
@@ -313,58 +315,61 @@ def status(
     sample = "all samples" if sample_shown is None else f"sample {sample_shown}"
     sample = sample if sample_shown is None or navigator.sample is not None else f"all, sample {sample_shown} shown"
     parts = [_position_text(navigator, shows_list=shows_list)]
-    if navigator.filter:  # keys that walk nodes obey it wherever they are pressed
-        parts.append(f"filter {glyphs.fit_end(safe_text(navigator.filter), _FILTER)}".rstrip())
+    if navigator.filter:  # on every screen, since keys that move between nodes obey it everywhere
+        parts.append(f"filter {glyphs.fit_end(safe_text(navigator.filter), _FILTER_WIDTH)}".rstrip())
     if navigator.samples > 1 or navigator.sample is not None:
         parts.append(sample)
     if shows_list and (navigator.sort != "order" or navigator.reversed):
         parts.append("by " + (metric_title(navigator.metric) if navigator.sort == "metric" else navigator.sort))
     right_text = glyphs.transliterate("  ".join(parts)) + " "
-    if cell_len(right_text) > width - _LEAST_NODE:
+    if cell_len(right_text) > width - _MIN_NODE_WIDTH:
         right_text = right_text.replace(sample, sample.removesuffix(" shown"))
-    if cell_len(message) > width - cell_len(right_text) - 2:  # rather without the number of the row
+    if cell_len(message) > width - cell_len(right_text) - 2:  # leave out the position in the list
         right_text = glyphs.transliterate("  ".join(parts[1:])) + " "
-    room = max(width - cell_len(right_text) - 2, 4)
-    if message and cell_len(message) > room:  # what was just said matters more than where the list stands
+    message_width = max(width - cell_len(right_text) - 2, 4)
+    if message and cell_len(message) > message_width:  # the message takes precedence over the position
         return [[(_fit_sentence(message, width - 1, glyphs), "accent")]]
     if message:
-        return [[(_fit_sentence(message, room, glyphs), "accent"), (" " + right_text, "muted")]]
+        return [[(_fit_sentence(message, message_width, glyphs), "accent"), (" " + right_text, "muted")]]
     return [
         [
-            (_fit_sentence(_row_text(navigator, room, with_reason=with_reason), room, glyphs), "plain"),
+            (
+                _fit_sentence(_row_text(navigator, message_width, with_reason=with_reason), message_width, glyphs),
+                "plain",
+            ),
             (" " + right_text, "muted"),
         ]
     ]
 
 
-def _fit_sentence(text: str, room: int, glyphs: GlyphSet) -> str:
-    """Return a sentence in exactly room + 1 cells, cutting its end."""
-    return glyphs.fit(f" {glyphs.fit_end(glyphs.transliterate(safe_text(text)), room)}", room + 1)
+def _fit_sentence(text: str, width: int, glyphs: GlyphSet) -> str:
+    """Return a sentence in exactly width + 1 cells, cutting its end."""
+    return glyphs.fit(f" {glyphs.fit_end(glyphs.transliterate(safe_text(text)), width)}", width + 1)
 
 
 def _position_text(navigator: Navigator, *, shows_list: bool) -> str:
     """Return the position of the cursor. Compared tensors are numbered from 0 as in a report, lines from 1."""
     size, lines = numbers.grouped(navigator.table.size), numbers.grouped(navigator.lines)
-    if navigator.table.first:
-        return f"constant {navigator.place + 1} of {size}"
+    if navigator.table.first_number:
+        return f"constant {navigator.line + 1} of {size}"
     if navigator.filter and shows_list:
         count_text = f"{lines} shown of {size}"
         if not navigator.lines:
             return f"none of {size} fits"
         return (
             f"hidden, {count_text}"
-            if navigator.place < 0
-            else f"line {numbers.grouped(navigator.place + 1)} of {count_text}"
+            if navigator.line < 0
+            else f"line {numbers.grouped(navigator.line + 1)} of {count_text}"
         )
     if shows_list and (navigator.sort != "order" or navigator.reversed):
-        return f"line {numbers.grouped(navigator.place + 1)} of {lines}"
-    table, number = navigator.table, navigator.table.count_of(navigator.cursor)
+        return f"line {numbers.grouped(navigator.line + 1)} of {lines}"
+    table, number = navigator.table, navigator.table.compared_number(navigator.cursor)
     if number is None:
         return f"not one of the {numbers.grouped(table.comparable)} compared"
     return f"#{numbers.grouped(number)} of 0..{numbers.grouped(table.comparable - 1)}"
 
 
-def _row_text(navigator: Navigator, room: int, *, with_reason: bool) -> str:
+def _row_text(navigator: Navigator, max_length: int, *, with_reason: bool) -> str:
     """Return the status of the node under the cursor, with its reason unless the verdict states it."""
     table, row = navigator.table, navigator.cursor
     missing = table.rows[row].missing
@@ -373,10 +378,12 @@ def _row_text(navigator: Navigator, room: int, *, with_reason: bool) -> str:
         word += ", acknowledged"
     result = table.results[row]
     with_reason = with_reason and row != table.first_divergence()
-    reason = why(result) if navigator.sample is None and with_reason else None
+    reason = explain_status(result) if navigator.sample is None and with_reason else None
     note = navigator.trail.notes.get(row)
     suffix = f" ({safe_text(note)})" if note else ""
-    return _verdict_line_of(table.names[row], room, f"{word}{suffix}" + (f", {safe_text(reason)}" if reason else ""))
+    return _name_with_reason(
+        table.names[row], max_length, f"{word}{suffix}" + (f", {safe_text(reason)}" if reason else "")
+    )
 
 
 def too_small(width: int, height: int, min_size: tuple[int, int]) -> Sequence[Line]:
@@ -391,8 +398,8 @@ def too_small(width: int, height: int, min_size: tuple[int, int]) -> Sequence[Li
     return [[(line, "plain")] for line in wrap(text, max(width, 1))]
 
 
-_LABEL = 12
-_MOST = 1000
+_LABEL_WIDTH = 12
+_MAX_TEXT_LENGTH = 1000
 
 
 def verdict_text(state: BackendState, width: int, glyphs: GlyphSet) -> Sequence[Sequence[Piece]]:
@@ -411,22 +418,22 @@ def verdict_text(state: BackendState, width: int, glyphs: GlyphSet) -> Sequence[
     )
     for label, text in _verdict_facts(state):
         lines += [[]] if label else []
-        for at, line in enumerate(wrap(glyphs.transliterate(text), max(width - _LABEL - 2, 10))):
-            lines.append([(("" if at else label).rjust(_LABEL) + "  ", "muted"), (line, "plain")])
+        for at, line in enumerate(wrap(glyphs.transliterate(text), max(width - _LABEL_WIDTH - 2, 10))):
+            lines.append([(("" if at else label).rjust(_LABEL_WIDTH) + "  ", "muted"), (line, "plain")])
     return lines
 
 
 def _verdict_facts(state: BackendState) -> list[tuple[str, str]]:
     if isinstance(state.failure, QdebugError) and state.failure.hint:
-        return [("hint", safe_text(state.failure.hint, limit=_MOST))]
+        return [("hint", safe_text(state.failure.hint, limit=_MAX_TEXT_LENGTH))]
     result = state.result
     if result is None:
         return []
-    from qdebug.present.reports.comparison import comparison_facts, coverage  # long loaded where there is a result
+    from qdebug.present.reports.comparison import comparison_facts, coverage  # already imported
     from qdebug.present.reports.short import answer
     from qdebug.present.sentences import verdict_sentence
 
-    missing = [("missing", safe_text(shortcoming, limit=_MOST)) for shortcoming in result.shortcomings]
+    missing = [("missing", safe_text(shortcoming, limit=_MAX_TEXT_LENGTH)) for shortcoming in result.shortcomings]
     facts = (*answer(result).facts, *comparison_facts(result).facts, *coverage(result).facts)
     sentence = [("verdict", verdict_sentence(result))]
     return [*missing, *_fault_facts(result), *sentence, *((fact.label, fact.text) for fact in facts)]
@@ -445,5 +452,5 @@ def _fault_facts(result: RunComparison) -> Iterator[tuple[str, str]]:
     from qdebug.present.answer import node_title, share_of, share_text
 
     for at, fault in enumerate(result.diagnosis):
-        text = f"{share_text(share_of(fault))}  {node_title(fault)}: {safe_text(fault.why, limit=_MOST)}"
+        text = f"{share_text(share_of(fault))}  {node_title(fault)}: {safe_text(fault.why, limit=_MAX_TEXT_LENGTH)}"
         yield "" if at else "where", text

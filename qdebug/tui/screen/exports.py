@@ -111,7 +111,7 @@ def prepare_export(
     scene: Scene,
     *,
     screenshot: Callable[[], str],
-    words: Callable[[], Sequence[str]] = tuple,
+    text_lines: Callable[[], Sequence[str]] = tuple,
     view: View,
 ) -> tuple[Path, Write]:
     """Return the file and a function that writes it, with a copy of everything on the screen that may change.
@@ -120,7 +120,7 @@ def prepare_export(
         text: The file name as typed, followed by "!" to allow overwriting.
         scene: The state of the screen.
         screenshot: Returns the screen as SVG.
-        words: Returns the lines of the screen, including scrolled ones.
+        text_lines: Returns the lines of the screen, including scrolled ones.
         view: The view that shows it.
 
     Raises:
@@ -132,16 +132,18 @@ def prepare_export(
         raise UsageError(f"Unknown format {path.suffix or path.name!r}.", hint=f"Use one of {' '.join(SUFFIXES)}.")
     try:
         exists = path.exists()
-    except OSError as error:  # of a name that is too long
+    except OSError as error:  # such as a name that is too long
         raise UsageError(f"{safe_text(path, limit=60)!r} is not a file name: {error.strerror}.") from error
     if exists and not name.endswith(OVERWRITE_SIGN):
         raise UsageError(
             f"{str(path)!r} already exists.", hint=f"Give another name, or append {OVERWRITE_SIGN} to overwrite it."
         )
     if path.suffix == ".svg":
-        write: Write = partial(_write_text, text=screenshot(), what="the screen")
+        write: Write = partial(_write_text, text=screenshot(), description="the screen")
     elif path.suffix == ".txt":
-        write = partial(_write_text, text="".join(f"{line.rstrip()}\n" for line in words()), what="the screen")
+        write = partial(
+            _write_text, text="".join(f"{line.rstrip()}\n" for line in text_lines()), description="the screen"
+        )
     else:
         write = _writer(path, scene, view)
     return path, partial(_overwrite, write=write) if exists else write
@@ -155,10 +157,12 @@ def _writer(path: Path, scene: Scene, view: View) -> Write:
     """
     table = view.table(scene) if path.suffix == ".csv" else None
     if table is not None:
-        return partial(_write_table, table=table, what=f"{len(table[1])} {'line' if len(table[1]) == 1 else 'lines'}")
+        return partial(
+            _write_table, table=table, description=f"{len(table[1])} {'line' if len(table[1]) == 1 else 'lines'}"
+        )
     if path.suffix == ".csv" and view.view not in {ScreenId.VALUES, ScreenId.MAP}:
         nodes = [(row, scene.table.rows[row], scene.table.results[row]) for row in view.rows(scene)]
-        counts = [scene.table.count_of(row) for row in range(scene.table.size)]
+        counts = [scene.table.compared_number(row) for row in range(scene.table.size)]
         columns = (counts, scene.table.state.tolist())
         return partial(_write_csv, rows=nodes, columns=columns, marks=_marks(scene), costs=scene.table.costs)
     if path.suffix == ".json":
@@ -175,10 +179,10 @@ def _json_writer(path: Path, scene: Scene, view: View) -> Write:
     """Return a function that writes the JSON of the screen, of its node, or of the whole comparison."""
     writer = view.json(scene, path)
     if writer is not None:
-        return partial(_write_json_text, make_text=writer, what=view.json_title or f"the {view.view}")
+        return partial(_write_json_text, make_text=writer, description=view.json_title or f"the {view.view}")
     if not view.view.shows_all and scene.outcome is not None:
         document = scene.outcome.to_json() + "\n"
-        return partial(_write_text, text=document, what=f"the node {safe_text(scene.plan_row.node, limit=40)}")
+        return partial(_write_text, text=document, description=f"the node {safe_text(scene.plan_row.node, limit=40)}")
     if scene.result is None:
         raise UsageError("Not every node is compared yet.", hint="Wait until the verdict is final.")
     return partial(_write_json, result=scene.result, notes=_notes(scene))
@@ -218,7 +222,7 @@ def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Seq
     document = result.to_dict() | {"notes": list(notes)}
     notes_text = f" and {plural(len(notes), 'mark')}" if notes else ""
     text = json.dumps(document, indent=2, allow_nan=False)
-    return _write_text(_, path, text=text + "\n", what=f"the comparison{notes_text}")
+    return _write_text(_, path, text=text + "\n", description=f"the comparison{notes_text}")
 
 
 def _overwrite(source: DiffSession, path: Path, *, write: Write) -> str:
@@ -226,7 +230,7 @@ def _overwrite(source: DiffSession, path: Path, *, write: Write) -> str:
     from shutil import copymode  # imported only when a file is replaced
     from tempfile import TemporaryDirectory
 
-    target = path.resolve()  # what a link stands for
+    target = path.resolve()  # the target of a symbolic link
     if not os.access(target, os.W_OK):
         raise UsageError(f"{str(path)!r} cannot be overwritten: it is read-only.", hint="Give another name.")
     try:
@@ -244,19 +248,21 @@ def _overwrite(source: DiffSession, path: Path, *, write: Write) -> str:
     return f"over what it was, {message}"
 
 
-def _write_text(_: DiffSession, path: Path, *, text: str, what: str) -> str:
+def _write_text(_: DiffSession, path: Path, *, text: str, description: str) -> str:
     with new_file(path, text=True) as file:
         file.write(text)
-    return what
+    return description
 
 
-def _write_json_text(source: DiffSession, path: Path, *, make_text: Callable[[DiffSession], str], what: str) -> str:
+def _write_json_text(
+    source: DiffSession, path: Path, *, make_text: Callable[[DiffSession], str], description: str
+) -> str:
     """Write the JSON of a screen.
 
     Raises:
         UsageError: The JSON cannot be created, or the file cannot be written.
     """
-    from qdebug.tui.reading.trials import BROKEN_REPLAY, problem_of  # not before something is written
+    from qdebug.tui.reading.trials import BROKEN_REPLAY, problem_of  # imported on first use
 
     try:
         text = make_text(source)
@@ -264,18 +270,18 @@ def _write_json_text(source: DiffSession, path: Path, *, make_text: Callable[[Di
         raise
     except BROKEN_REPLAY as error:
         raise UsageError(f"{str(path)!r} was not written: {problem_of(error)}.", hint="Choose other edits.") from error
-    return _write_text(source, path, text=text + "\n", what=what)
+    return _write_text(source, path, text=text + "\n", description=description)
 
 
-def _write_table(source: DiffSession, path: Path, *, table: Table, what: str) -> str:
+def _write_table(source: DiffSession, path: Path, *, table: Table, description: str) -> str:
     """Write a table of a screen."""
-    from qdebug.present.reports.exports import csv_cell  # not before something is written
+    from qdebug.present.reports.exports import csv_cell  # imported on first use
 
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(map(csv_cell, table[0]))
     writer.writerows([csv_cell(cell) for cell in line] for line in table[1])
-    return _write_text(source, path, text=out.getvalue(), what=what)
+    return _write_text(source, path, text=out.getvalue(), description=description)
 
 
 def _write_csv(
@@ -291,7 +297,7 @@ def _write_csv(
 
     Numbers have full precision. Texts are escaped so that spreadsheets do not take them for formulas.
     """
-    from qdebug.compare.result.flat_rows import COLUMNS, flat_row  # not before something is written
+    from qdebug.compare.result.flat_rows import COLUMNS, flat_row  # imported on first use
     from qdebug.present.reports.exports import csv_cell
 
     out, (counts, states) = io.StringIO(), columns
@@ -307,7 +313,9 @@ def _write_csv(
         flat_facts = row_facts if result is None else flat_row(result)
         cells = [csv_cell(flat_facts.get(name)) for name in COLUMNS]
         writer.writerow([*cells, csv_cell(costs.get(row)), row in marks, csv_cell(marks.get(row))])
-    return _write_text(source, path, text=out.getvalue(), what=f"{len(rows)} {'node' if len(rows) == 1 else 'nodes'}")
+    return _write_text(
+        source, path, text=out.getvalue(), description=f"{len(rows)} {'node' if len(rows) == 1 else 'nodes'}"
+    )
 
 
 @contextmanager
@@ -372,12 +380,12 @@ def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int
     with new_file(path, text=False) as file:
         if path.suffix == ".npy":
             has_codes = "backend_codes" in names
-            _write(file, pair, "backend_codes" if has_codes else "backend")
+            _write_array(file, pair, "backend_codes" if has_codes else "backend")
             return f"{'codes' if has_codes else 'values'} of the backend, {place_text}"
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             for name in names:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    _write(member, pair, name)
+                    _write_array(member, pair, name)
     return f"{', '.join(names)} of {place_text}"
 
 
@@ -389,12 +397,12 @@ def _write_elements(file: IO[str], pair: OpenPair, names: Sequence[str]) -> None
         stop = min(start + _BLOCK, pair.size)
         columns = [_read_block(pair, name, start, stop).tolist() for name in names]
         coordinates = np.unravel_index(np.arange(start, stop), pair.shape) if pair.shape else ()
-        indices = zip(*(place.tolist() for place in coordinates), strict=True) if coordinates else [()]
+        indices = zip(*(axis_indices.tolist() for axis_indices in coordinates), strict=True) if coordinates else [()]
         for index, *cells in zip(indices, *columns, strict=True):
             writer.writerow([",".join(map(str, index)), *cells])
 
 
-def _write(file: IO[bytes], pair: OpenPair, name: str) -> None:
+def _write_array(file: IO[bytes], pair: OpenPair, name: str) -> None:
     """Write one array in numpy's format, with numbers that are not codes in a native numpy dtype."""
     header = {
         "descr": np.lib.format.dtype_to_descr(_read_block(pair, name, 0, 0).dtype),

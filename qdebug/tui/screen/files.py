@@ -31,7 +31,7 @@ class Files:
         """Return the command that opens the same recordings again with the same judgement.
 
         Args:
-            has_acknowledged: Whether any node is accepted.
+            has_acknowledged: Whether any node is acknowledged.
             backend: The backend on the screen, which comes first in the command.
         """
         limits = ("--limits", str(self.limits)) if has_acknowledged and self.needs_limits_option else ()

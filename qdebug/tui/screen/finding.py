@@ -17,7 +17,12 @@ CurrentList = Callable[[], Navigator | None]
 
 
 def _remember_row(current_list: CurrentList, start_row: int | None = None) -> Callable[[], int]:
-    """Remember the row of the cursor by its tensor, and return a function that finds it."""
+    """Remember a row by its tensor, and return a function that finds it in the current list.
+
+    Args:
+        current_list: Returns the current list.
+        start_row: The row; None for the row under the cursor.
+    """
     navigator = current_list()
     row_number = 0 if navigator is None else navigator.cursor if start_row is None else start_row
     plan_row = navigator.table.rows[row_number] if navigator is not None and navigator.table.size else None
@@ -45,7 +50,7 @@ def search_question(current_list: CurrentList, on_set: Callable[[str], object]) 
 
     def submit(text: str) -> str:
         navigator = current_list()
-        message = search(text)  # again: enter may come before the last letters were looked for
+        message = search(text)  # enter may arrive before the last letters were searched
         if navigator is None or not navigator.pattern:
             return "search cleared"
         on_set("search")
@@ -68,18 +73,18 @@ class Filter:
     """Asks for a filter, and keeps a filter that cannot be parsed completely, so that the user can correct it.
 
     Args:
-        now: Returns the current list.
-        did: Called once a filter is set.
+        current_list: Returns the current list.
+        on_set: Called once a filter is set.
     """
 
     def __init__(self, current_list: CurrentList, on_set: Callable[[str], object]) -> None:
         self._current_list, self._on_set = current_list, on_set
-        self._invalid_and_active = ("", "")  # the one that cannot be read, and the one in force with it
+        self._invalid_and_active = ("", "")  # a filter that cannot be parsed, and the one applied instead
 
     def question(self, navigator: Navigator) -> Question:
         """Return the prompt."""
         filter_before, start_row = navigator.filter, _remember_row(self._current_list)
-        origin = _remember_row(self._current_list, navigator.before_filter())
+        origin = _remember_row(self._current_list, navigator.row_before_filter())
         messages: list[str] = []
 
         def choose(text: str) -> str:
@@ -89,13 +94,13 @@ class Filter:
                 return ""
             navigator_now.go(start_row())
             count_text, problem = navigator_now.choose_filter_so_far(text)
-            navigator_now.came_from(origin())
+            navigator_now.remember_row_before_filter(origin())
             problem = problem and f"{_SO_FAR}{problem}"
             messages[:] = [problem or count_text]
             return messages[0]
 
         def submit(text: str) -> str:
-            """Return a message about the active filter, which is only the valid prefix of an invalid text."""
+            """Report the active filter, which is only the longest valid prefix of an invalid text."""
             answer, navigator_now = messages[0] if messages else choose(text), self._current_list()
             self._on_set("filter")
             self._invalid_and_active = ("", "")
@@ -114,7 +119,7 @@ class Filter:
             navigator_now = self._current_list()
             if navigator_now is not None:
                 navigator_now.go(start_row())
-                navigator_now.came_from(origin())
+                navigator_now.remember_row_before_filter(origin())
             return "the filter is as before"
 
         return Question(

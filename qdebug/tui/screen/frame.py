@@ -36,14 +36,14 @@ class FrameState:
         navigator: Its list, or the list of the open constants; None while it is being opened.
         view: The screen.
         message: The status line; "" shows the node under the cursor.
-        number: Position among several backends, such as "1/2"; "" if there is only one.
+        position_text: Position among several backends, such as "1/2"; "" if there is only one.
     """
 
     backend_state: BackendState
     navigator: Navigator | None
     view: ScreenId
     message: str
-    number: str
+    position_text: str
 
 
 class Frame(Vertical):
@@ -182,7 +182,7 @@ class Frame(Vertical):
             if panel.display:
                 panel.redraw()
 
-    def words(self, width: int) -> list[Line]:
+    def text_lines(self, width: int) -> list[Line]:
         """Return the banner, the whole verdict and the profile as lines of text for a file."""
         verdict = chrome.verdict_lines(self._state.backend_state, 120, 100, self.look.glyphs)
         profile = self._draw_profile(width, self.arrangement.profile) if self.arrangement.profile else []
@@ -205,13 +205,12 @@ class Frame(Vertical):
             if max_lines > 1
             else [[]]
         )
-        self._set_height(
-            self._verdict, max(len(lines), min(max_lines, 2))
-        )  # so that nothing moves while results come in
+        # At least two lines, so that the panels below do not move while results arrive.
+        self._set_height(self._verdict, max(len(lines), min(max_lines, 2)))
 
     def _set_height(self, panel: FixedLines, lines: int) -> None:
         height = panel.styles.height
-        if height is None or height.value != lines:  # setting the same one lays the screen out again
+        if height is None or height.value != lines:  # even an equal height would lay out the screen again
             panel.styles.height = lines
 
     def _draw_banner(self, width: int, _: int) -> list[Line]:
@@ -219,7 +218,12 @@ class Frame(Vertical):
         place = "qdebug" if self.arrangement.shows_tabs else f"{state.view.key} {state.view}, tab next"
         backend_state = state.backend_state
         return chrome.banner(
-            backend_state.titles, backend_state.opened, width, self.look.glyphs, position_text=state.number, place=place
+            backend_state.titles,
+            backend_state.opened,
+            width,
+            self.look.glyphs,
+            position_text=state.position_text,
+            place=place,
         )
 
     def _draw_verdict(self, width: int, height: int) -> list[Line]:

@@ -12,33 +12,33 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import shown_sample
-from qdebug.tui.reading.glimpse import ROOM
+from qdebug.tui.reading.glimpse import VISIBLE_RADIUS
 from qdebug.tui.reading.messages import (
+    AnswerKey,
     BudgetWish,
     DetailReady,
     DetailRequest,
     Failed,
     Glimpsed,
     Job,
-    Key,
-    LookRequest,
     Opening,
     ShownElement,
     TrialReady,
     TrialRequest,
     TrialWish,
+    WindowRequest,
 )
 from qdebug.tui.reading.reader import Reader
 
 __all__ = ["Loader"]
 
-_MOST_ANSWERS = 64
-_MOST_BYTES = 64 << 20
+_MAX_ANSWERS = 64
+_MAX_BYTES = 64 << 20
 """Maximum total memory of the statistics in all answers."""
 
 
 class Loader(Widget):
-    """An invisible widget that starts a worker for each new request, which cancels the previous request of its kind.
+    """An invisible widget that starts a worker for each new request and cancels the previous request of its kind.
 
     Events of the workers bubble to the screen, except answers to outdated requests.
 
@@ -50,7 +50,7 @@ class Loader(Widget):
     DEFAULT_CSS = "Loader { display: none; }"
 
     detail: reactive[DetailRequest | None] = reactive(None, init=False, repaint=False)
-    window: reactive[LookRequest | None] = reactive(None, init=False, repaint=False)
+    window: reactive[WindowRequest | None] = reactive(None, init=False, repaint=False)
     trial: reactive[TrialRequest | None] = reactive(None, init=False, repaint=False)
 
     def __init__(
@@ -61,7 +61,7 @@ class Loader(Widget):
     ) -> None:
         super().__init__()
         self.reader = Reader(openings, self.post_message, load=load)
-        self._answers: dict[Key, DetailReady] = {}
+        self._answers: dict[AnswerKey, DetailReady] = {}
         self._glimpse: Glimpsed | None = None
         self._latest_trial: TrialReady | None = None
 
@@ -82,7 +82,7 @@ class Loader(Widget):
         self.reader.answer(request, known, get_current_worker())
 
     @work(thread=True, exclusive=True, group="window", exit_on_error=False, description="")
-    def _read_window(self, request: LookRequest | None) -> None:
+    def _read_window(self, request: WindowRequest | None) -> None:
         self.reader.read_window(request, get_current_worker())
 
     @work(thread=True, exclusive=True, group="trial", exit_on_error=False, description="")
@@ -96,7 +96,7 @@ class Loader(Widget):
         else:
             self._read_detail(request, self._answers.get(request.key))
 
-    def watch_window(self, request: LookRequest | None) -> None:
+    def watch_window(self, request: WindowRequest | None) -> None:
         """Read the elements for a new request; None frees the elements of the last one."""
         self._read_window(request)
 
@@ -114,7 +114,7 @@ class Loader(Widget):
 
     # Requests
 
-    def show(
+    def request_facts(
         self,
         navigator: Navigator,
         *,
@@ -132,9 +132,9 @@ class Loader(Widget):
             wants_explanation: Whether the view shows which arithmetic reproduces the node.
             shown_element: The element and plane that the view shows.
         """
-        key, table = _key(navigator, backend), navigator.table
+        key, table = _answer_key(navigator, backend), navigator.table
         if not table.size:
-            self.show_nothing()
+            self.cancel_requests()
             return
         planned, known_facts = table.rows[navigator.cursor], self._answers.get(key)
         _, row, sample, step = key
@@ -142,7 +142,7 @@ class Loader(Widget):
         if not wants_elements:
             self.window = None
         elif not self._has_window(key, shown_element):
-            self.window = LookRequest(
+            self.window = WindowRequest(
                 backend=backend,
                 row=row,
                 tensor=tensor,
@@ -153,7 +153,7 @@ class Loader(Widget):
                 side=side,
             )
         wants_elements, wants_explanation = wants_elements and not side, wants_explanation and not side
-        if not (side or table.results[navigator.cursor]) or _has_all(
+        if not (side or table.results[navigator.cursor]) or _is_answered(
             known_facts, wants_elements=wants_elements, wants_explanation=wants_explanation
         ):
             self.detail = None
@@ -169,12 +169,12 @@ class Loader(Widget):
                 side=side,
             )
 
-    def show_nothing(self) -> None:
-        """Cancel the requests for facts, since the view does not show any."""
+    def cancel_requests(self) -> None:
+        """Cancel the requests for facts and elements, since the view shows neither."""
         self.window = self.detail = None
 
-    def show_trial(self, backend: int, row: int, tensor: str, wish: TrialWish | None) -> None:
-        """Request a replay; None cancels the last one. The last answer for the same row is kept until the next one.
+    def request_trial(self, backend: int, row: int, tensor: str, wish: TrialWish | None) -> None:
+        """Request a replay; None cancels the last one. The last answer for the same row is kept until the next arrives.
 
         Args:
             backend: The comparison.
@@ -206,12 +206,12 @@ class Loader(Widget):
             return
         self._answers.pop(event.request.key, None)
         self._answers[event.request.key] = event
-        while len(self._answers) > _MOST_ANSWERS:
+        while len(self._answers) > _MAX_ANSWERS:
             del self._answers[next(iter(self._answers))]
         nbytes = 0
         for key, answer in reversed(self._answers.items()):
             nbytes += 0 if answer.statistics is None else answer.statistics.nbytes
-            if nbytes > _MOST_BYTES and answer is not event:
+            if nbytes > _MAX_BYTES and answer is not event:
                 self._answers[key] = replace(answer, statistics=None)
 
     @on(Glimpsed)
@@ -229,25 +229,25 @@ class Loader(Widget):
             event.stop()
 
     def detail_of(self, navigator: Navigator, *, backend: int) -> DetailReady | None:
-        """Return the facts about the row under the cursor."""
-        return self._answers.get(_key(navigator, backend))
+        """Return the facts known about the row under the cursor; None if there are none."""
+        return self._answers.get(_answer_key(navigator, backend))
 
     def glimpse(self, navigator: Navigator, *, backend: int) -> Glimpsed | None:
-        """Return the elements around the selected element of the row under the cursor."""
-        return self._glimpse_of(_key(navigator, backend))
+        """Return the last window of elements that was read, if it is of the row under the cursor; else None."""
+        return self._glimpse_of(_answer_key(navigator, backend))
 
     def latest_trial(self, backend: int, row: int) -> TrialReady | None:
-        """Return the last replay answer for a row, or for all rows."""
+        """Return the last answer to a replay request for a row or for all rows; None if there is none."""
         request = self.trial
         is_for_row = request is not None and (request.backend, request.row) in {(backend, row), (backend, -1)}
         return self._latest_trial if is_for_row else None
 
-    def _glimpse_of(self, key: Key) -> Glimpsed | None:
+    def _glimpse_of(self, key: AnswerKey) -> Glimpsed | None:
         glimpse = self._glimpse
         return glimpse if glimpse is not None and self.window is not None and glimpse.request.key == key else None
 
-    def _has_window(self, key: Key, shown_element: ShownElement) -> bool:
-        """Return whether everything that the view shows of the elements was read, or cannot be read."""
+    def _has_window(self, key: AnswerKey, shown_element: ShownElement) -> bool:
+        """Return whether all elements that the view shows were read, or cannot be read."""
         glimpse = self._glimpse_of(key)
         if glimpse is None or glimpse.request is not self.window:
             return False
@@ -255,19 +255,19 @@ class Loader(Widget):
         if slab is None:
             return True
         element = shown_element.element if shown_element.element is not None else (0,) * len(slab.shape)
-        has_plane = slab.has_plane(element) or (glimpse.plane is not None and glimpse.plane.place == element[:-2])
-        return slab.covers_surroundings(element, ROOM) and (has_plane or not shown_element.shows_plane)
+        has_plane = slab.has_plane(element) or (glimpse.plane is not None and glimpse.plane.plane_index == element[:-2])
+        return slab.covers_surroundings(element, VISIBLE_RADIUS) and (has_plane or not shown_element.shows_plane)
 
 
-def _key(navigator: Navigator, backend: int) -> Key:
+def _answer_key(navigator: Navigator, backend: int) -> AnswerKey:
     """Return the key of an answer. With all samples selected, elements come from the worst sample."""
     row, sample, table = navigator.cursor, navigator.sample, navigator.table
-    is_uncompared = not table.size or table.rows[row].missing is not None  # then nothing says which sample is the worst
+    is_uncompared = not table.size or table.rows[row].missing is not None  # then the worst sample is unknown
     sample_shown = sample if is_uncompared else shown_sample(table.results[row], sample)
     return backend, navigator.number, sample_shown, navigator.step
 
 
-def _has_all(known: DetailReady | None, *, wants_elements: bool, wants_explanation: bool) -> bool:
+def _is_answered(known: DetailReady | None, *, wants_elements: bool, wants_explanation: bool) -> bool:
     if known is None or not known.is_complete:
         return False
     has_elements = known.statistics is not None or bool(known.problem and known.request.wants_elements)

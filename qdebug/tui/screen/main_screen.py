@@ -39,12 +39,13 @@ from qdebug.tui.reading.messages import (
     TrialReady,
 )
 from qdebug.tui.screen import chrome, exports, writing
+from qdebug.tui.screen.back_stack import BackStack
 from qdebug.tui.screen.bindings import BINDINGS, CONSTANT_ACTIONS, READING_ACTIONS, shared_key_rows, view_key_rows
 from qdebug.tui.screen.chrome import BackendState
 from qdebug.tui.screen.files import Files
 from qdebug.tui.screen.finding import Filter, search_question
 from qdebug.tui.screen.frame import Frame, FrameState
-from qdebug.tui.screen.journey import (
+from qdebug.tui.screen.jumps import (
     FIRST_DIVERGENCE,
     NEXT_FAILING,
     OUTPUT,
@@ -56,7 +57,6 @@ from qdebug.tui.screen.journey import (
 from qdebug.tui.screen.loader import Loader
 from qdebug.tui.screen.other_screens import HelpScreen, ReadingScreen, help_lines
 from qdebug.tui.screen.start_place import StartPlace, make_navigator
-from qdebug.tui.screen.way_back import WayBack
 from qdebug.tui.screens import MIN_WIDTH, TABS, VIEWS, ScreenId
 from qdebug.tui.views.answer import AnswerView
 from qdebug.tui.views.elements import ElementCursor
@@ -99,7 +99,7 @@ class MainScreen(Stage):
     Args:
         look: Shared look.
         titles: Names of the two recordings of each comparison.
-        begin: The start position.
+        start_place: The node, sample, screen and filter to start with.
         files: Files that belong to the comparison.
         openings: For each backend, how it and the reference are opened and aligned on a worker thread.
         fail: Ends the application with an error.
@@ -111,7 +111,7 @@ class MainScreen(Stage):
     MainScreen { overflow: hidden; background: $background; }
     """
 
-    # Watchers paint the lines that change: a reactive that repaints would paint all of the screen for each key.
+    # Watchers paint the lines that changed. With repaint=True, each key would paint the whole screen.
     view: reactive[ScreenId] = reactive(ScreenId.ANSWER, init=False, repaint=False)
     backend: reactive[int] = reactive(0, init=False, repaint=False)
     cursor_place: reactive[CursorPlace | None] = reactive(None, init=False, repaint=False)
@@ -134,16 +134,16 @@ class MainScreen(Stage):
         self.backend_states = [BackendState(pair) for pair in titles]
         self.elements = ElementCursor()
         self.views = Views(self.elements, look)
-        self._way_back = WayBack()
+        self._back_stack = BackStack()
         self._waiting_jump: Jump | None = None
         self._filter, self._exporting = (
-            Filter(lambda: self.navigator, self._way_back.add_state),
+            Filter(lambda: self.navigator, self._back_stack.add_state),
             writing.Exporting(self.loader.submit),
         )
         self._constants: tuple[ConstantsRequest, str] | None = None
         self._constants_depth = 0
         self.is_untouched = start_place.node is None
-        self._redraw_due = False
+        self._is_redraw_due = False
         self.set_reactive(MainScreen.view, start_place.view)
 
     def compose(self) -> ComposeResult:
@@ -160,7 +160,7 @@ class MainScreen(Stage):
             navigator=self.navigator,
             view=self.view,
             message=self.message,
-            number=f"{self.backend + 1}/{backend_count}" if backend_count > 1 else "",
+            position_text=f"{self.backend + 1}/{backend_count}" if backend_count > 1 else "",
         )
 
     def on_mount(self) -> None:
@@ -171,7 +171,7 @@ class MainScreen(Stage):
         self.loader.compare()
 
     def _keep_focus(self, focused: Widget | None) -> None:
-        """Give the page the focus again that Textual takes from a widget while the terminal leaves no room for it."""
+        """Return the focus to the page. Textual takes it from a widget that does not fit in the terminal."""
         if focused is None and not self.is_asking:
             self.set_focus(self.page)
         self.frame.show_footer()
@@ -190,7 +190,7 @@ class MainScreen(Stage):
 
     @property
     def navigator(self) -> Navigator | None:
-        """Its table and cursor, or those of the open constants; None while it is being opened."""
+        """The table and cursor of the comparison, or of the open constants; None before names are read."""
         return self.current.constants or self.current.navigator
 
     @property
@@ -223,12 +223,12 @@ class MainScreen(Stage):
     @property
     def shows_detail(self) -> bool:
         """Whether something on the screen needs the values of the row under the cursor."""
-        of_node = self.view in {ScreenId.TENSOR, ScreenId.WHY} or self.view.shows_elements
-        return of_node or self.side is not None
+        shows_node_values = self.view in {ScreenId.TENSOR, ScreenId.WHY} or self.view.shows_elements
+        return shows_node_values or self.side is not None
 
     @property
     def detail_ready(self) -> DetailReady | None:
-        """The facts known about the row under the cursor."""
+        """The facts known about the row under the cursor; None if there are none."""
         return None if self.navigator is None else self.loader.detail_of(self.navigator, backend=self.backend)
 
     @property
@@ -265,18 +265,17 @@ class MainScreen(Stage):
         if isinstance(event, Paste):
             if prompt.is_asking:
                 prompt.insert(event.text)
-            else:  # letters are keys everywhere else
+            else:  # without a prompt, letters are keys
                 self.say("nothing asks for text: paste after / f @ i or e")
         elif not prompt.insert_key(event):
             active_binding = self.active_bindings.get(event.key)
             if active_binding is not None:
                 await self.perform(active_binding.binding.action, active_binding)
-            elif not prompt.is_asking and (
-                event.is_printable or event.key.startswith("ctrl+")
-            ):  # others may be no keys
+            # Other events without a binding are not reported, since they may not come from a key.
+            elif not prompt.is_asking and (event.is_printable or event.key.startswith("ctrl+")):
                 name = (event.character or "").strip() if event.is_printable else ""
                 self.say(f"{name or key_label(event.key)} does nothing here; ? lists the keys")
-        prompt.answer()  # before anything is painted: the text and what it finds then come at once
+        prompt.respond()  # before painting, so that the text and its effect appear together
 
     async def perform(self, action: str, active_binding: ActiveBinding | None = None) -> None:
         """Run an action. Most actions cancel a waiting jump; `back` then does nothing else."""
@@ -287,8 +286,8 @@ class MainScreen(Stage):
         await self.app.run_action(action, self if active_binding is None else active_binding.node)
         return None
 
-    def touch(self) -> None:
-        """Cancel a waiting jump, as nearly every key and click does."""
+    def cancel_pending(self) -> None:
+        """Close the prompt and cancel a waiting jump, as nearly every key and click does."""
         self.prompt.cancel()
         self._cancel_jump()
 
@@ -301,12 +300,12 @@ class MainScreen(Stage):
         self.redraw()
 
     def watch_cursor_place(self, place_before: CursorPlace | None, place: CursorPlace | None) -> None:
-        """Forget the path to the constants once the cursor is on a different node."""
+        """Stop waiting for an element once the cursor is on a different row."""
         if place_before is not None and place is not None and place_before[:2] != place[:2]:
-            self.elements.forget()
+            self.elements.stop_waiting()
 
     def ask(self, question: Question) -> None:
-        """Ask for a text."""
+        """Open the prompt with a question."""
         self.prompt.ask(question)
         self.frame.show_footer()
 
@@ -314,7 +313,7 @@ class MainScreen(Stage):
         self.set_focus(self.page)
         self.frame.show_footer()
 
-    def refuse(self) -> None:
+    def say_not_open(self) -> None:
         """Explain why something cannot be done before the recordings are open."""
         failure = self.current.failure
         self.say(_NOT_OPEN if failure is None else f"{self.current.titles[1]} cannot be compared: {failure}")
@@ -323,7 +322,7 @@ class MainScreen(Stage):
         """Apply a function to the node list, and show its message."""
         self.is_untouched = False
         if self.navigator is None:
-            self.refuse()
+            self.say_not_open()
         elif not self.navigator.table.size:
             self.say("the recordings share no tensor")
         else:
@@ -338,7 +337,7 @@ class MainScreen(Stage):
             if target is not None:
                 self.say(self.go_to(target))
         elif self.current.opened is None:
-            self.refuse()
+            self.say_not_open()
         else:
             self.say("the recordings share no tensor")
 
@@ -397,7 +396,7 @@ class MainScreen(Stage):
             self.action_failing(direction)
 
     def action_origin(self) -> None:
-        """Go to the origin of the error. While results are incomplete, go to the origin known so far."""
+        """Go to the origin of the error. While results are incomplete, go to the origin so far if any node fails."""
         scene = self.scene
         if scene is not None and len(scene.table.failing(scene.navigator.sample)):
             return self.with_scene(go_to_origin)
@@ -411,10 +410,10 @@ class MainScreen(Stage):
         """Perform a jump now, or once its target is known."""
         scene = self.scene
         if scene is None and self.current.opened is None and self.current.failure is None:
-            is_answered = False
+            is_target_known = False
         else:
-            is_answered = scene is None or jump.is_answered(scene)  # without a scene, `with_scene` says why
-        if is_answered:
+            is_target_known = scene is None or jump.is_target_known(scene)  # without a scene, `with_scene` says why
+        if is_target_known:
             return self.with_scene(jump.go)
         self.is_untouched = self.is_untouched and keep_following
         self._waiting_jump = jump
@@ -429,19 +428,19 @@ class MainScreen(Stage):
 
     def action_search(self) -> None:
         """Search for a part of a name."""
-        if self.navigator is None or self.current.opened is None:  # the names alone know no nodes, and no operators
-            self.refuse()
+        if self.navigator is None or self.current.opened is None:  # nodes and operators are not known yet
+            self.say_not_open()
         elif not self.frame.arrangement.is_usable:
             self.say(_TOO_SMALL)
         else:
             self.is_untouched = False
-            self.ask(search_question(lambda: self.navigator, self._way_back.add_state))
+            self.ask(search_question(lambda: self.navigator, self._back_stack.add_state))
 
     def action_filter(self) -> None:
         """Ask for a filter."""
         navigator = self.navigator
         if navigator is None or self.current.opened is None:
-            self.refuse()
+            self.say_not_open()
         elif not self.frame.arrangement.is_usable:
             self.say(_TOO_SMALL)
         else:
@@ -464,7 +463,7 @@ class MainScreen(Stage):
 
     def action_element(self) -> None:
         """Ask for an element to jump to."""
-        self.elements.forget()
+        self.elements.stop_waiting()
         question = Question(label="@", placeholder="an index such as 0,12,3,7", on_submit=self.to_element)
         self.with_scene(lambda _: self._ask_on_elements(question))
 
@@ -478,7 +477,7 @@ class MainScreen(Stage):
         self.with_scene(lambda _: self.to_element(""))
 
     def to_element(self, text: str) -> str:
-        """Show an element, or with "" the next clipped one. Return a message, also if it must first be read."""
+        """Show an element, or with "" the next clipped one, now or once it is read. Return a message."""
         if self.scene is None:
             return "there is no tensor"
         if self.view not in {ScreenId.VALUES, ScreenId.MAP}:
@@ -500,7 +499,7 @@ class MainScreen(Stage):
         if view is ScreenId.BACKENDS and len(self.backend_states) == 1:
             return "one backend is given; several: qdebug tui REF A B C"
         first = 0 if self.current.constants is None else self._constants_depth + 1
-        self._way_back.add_view(self.view, view, first=first)
+        self._back_stack.add_view(self.view, view, first=first)
         self.view = view
         return ""
 
@@ -509,7 +508,7 @@ class MainScreen(Stage):
         page = self.page
         self.frame.show_page(view, page)
         if view not in _CONSTANT_VIEWS or (
-            self.current.constants is not None and self._way_back.depth <= self._constants_depth
+            self.current.constants is not None and self._back_stack.depth <= self._constants_depth
         ):
             self._leave_constants()
         self.set_focus(self.line if self.is_asking else page)
@@ -525,7 +524,7 @@ class MainScreen(Stage):
         self.is_untouched = False
         if target is self.view:
             return self.show(target)
-        self._way_back.add_deeper(self.view)
+        self._back_stack.add_deeper(self.view)
         self.view = target
         return ""
 
@@ -535,13 +534,13 @@ class MainScreen(Stage):
 
     @on(TabLine.Picked)
     def _pick_tab(self, event: TabLine.Picked) -> None:
-        self.touch()
+        self.cancel_pending()
         self._leave_constants_for("screen")
         self.action_screen(event.view)
 
     @on(TabLine.Turned)
     def _turn_tabs(self, event: TabLine.Turned) -> None:
-        self.touch()
+        self.cancel_pending()
         self._leave_constants_for("turn")
         self.action_turn(event.direction)
 
@@ -564,13 +563,13 @@ class MainScreen(Stage):
 
     @property
     def _forms(self) -> Sequence[ScreenId]:
-        """The forms of the screen that can be shown: backends beside each other only where there are several."""
+        """The forms of the screen that can be shown. Backends side by side need several backends."""
         has_one_backend = len(self.backend_states) == 1
         hidden = {ScreenId.BACKENDS} - {self.view} if has_one_backend else set()
         return [form for form in self.view.tab.forms if form not in hidden]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer the next form only where the screen has several."""
+        """Offer the key for the next form only if the screen has several."""
         if action == "form" and len(self._forms) == 1:
             return False
         return super().check_action(action, parameters)
@@ -594,7 +593,7 @@ class MainScreen(Stage):
         navigator = self.navigator
         if self.prompt.cancel():
             return None
-        while (last_step := self._way_back.pop()) is not None:
+        while (last_step := self._back_stack.pop()) is not None:
             if isinstance(last_step, ScreenId):
                 if last_step is self.view:
                     self.watch_view(last_step, last_step)
@@ -602,7 +601,7 @@ class MainScreen(Stage):
                 return self.say(f"back on the screen {last_step}")
             if message := _clear_state(navigator, last_step):
                 return self.say(message)
-        # one list of what was done leads back, and each backend has a search and a filter of its own
+        # All backends share the stack, but each has a search and a filter of its own.
         message = _clear_state(navigator, "search") or _clear_state(navigator, "filter")
         return self.say(message or "nothing to go back to; q quits")
 
@@ -697,13 +696,13 @@ class MainScreen(Stage):
         return self.say(question) if isinstance(question, str) else self.ask(question)
 
     def _export(self, text: str) -> str:
-        self.call_after_refresh(self._write, text)  # a picture is of the screen without the line that asks
+        self.call_after_refresh(self._write, text)  # so that a picture does not show the prompt
         return ""
 
     def _write(self, text: str) -> None:
         self.with_scene(
             lambda scene: self._exporting.write(
-                text, scene, self.page, picture=self.app.export_screenshot, words=self.words
+                text, scene, self.page, picture=self.app.export_screenshot, text_lines=self.text_lines
             )
         )
 
@@ -765,8 +764,8 @@ class MainScreen(Stage):
             return self.say("its node reads no constants that were recorded")
         constants = self.current.constants = Navigator(event.table)
         constants.go(event.table.row_of(request_and_name[1]) or 0)
-        self._constants_depth = self._way_back.depth
-        self._way_back.add_deeper(self.view)
+        self._constants_depth = self._back_stack.depth
+        self._back_stack.add_deeper(self.view)
         self.view = ScreenId.TENSOR
         self._show_list()
         return self.say(_constant_text(constants))
@@ -783,14 +782,14 @@ class MainScreen(Stage):
             self.current.constants = None
             self._show_list()
 
-    # What the reader tells
+    # Events from workers
 
     @on(NamesLoaded)
     def _take_names(self, event: NamesLoaded) -> None:
         backend_state = self.backend_states[event.backend_at]
         backend_state.navigator = Navigator(event.table)
-        backend_state.named_at = monotonic()
-        self.set_timer(1.0, self._show_waiting)
+        backend_state.names_shown_at = monotonic()
+        self.set_timer(1.0, self._update_waiting_time)
         self._show_list()
         self.redraw()
         self.call_after_refresh(self.loader.reader.names_shown.set)
@@ -873,12 +872,12 @@ class MainScreen(Stage):
     def _perform_waiting_jump(self) -> None:
         """Perform the waiting jump if its target is now known."""
         jump, scene = self._waiting_jump, self.scene
-        if jump is not None and scene is not None and jump.is_answered(scene):
+        if jump is not None and scene is not None and jump.is_target_known(scene):
             self._waiting_jump = None
             self.with_scene(jump.go)
 
     def _expire_message(self, events: Until) -> None:
-        """Remove a message that has expired.
+        """Remove the message if one of the events makes it expire.
 
         Args:
             events: The events that have happened.
@@ -886,25 +885,25 @@ class MainScreen(Stage):
         if isinstance(self.message, Provisional) and self.message.until & events:
             self.say("")
 
-    def _show_waiting(self) -> None:
-        """Count the seconds while graphs are aligned."""
+    def _update_waiting_time(self) -> None:
+        """Update the number of seconds while graphs are aligned."""
         if any(
             backend_state.navigator and backend_state.opened is None and backend_state.failure is None
             for backend_state in self.backend_states
         ):
             self._redraw_frame()
-            self.set_timer(1.0, self._show_waiting)
+            self.set_timer(1.0, self._update_waiting_time)
 
     def _redraw_soon(self) -> None:
-        if not self._redraw_due:
-            self._redraw_due = True
+        if not self._is_redraw_due:
+            self._is_redraw_due = True
             self.set_timer(_REDRAW_SECONDS, self._redraw_results)
 
     def _redraw_results(self) -> None:
-        self._redraw_due = False
+        self._is_redraw_due = False
         for backend_state in self.backend_states:
             if backend_state.navigator is not None:
-                backend_state.navigator.table.is_announced = False  # first: what comes from here on is told
+                backend_state.navigator.table.is_announced = False  # first, so that later results are announced again
                 backend_state.navigator.refresh()
         self._follow_culprit()
         self._perform_waiting_jump()
@@ -913,7 +912,7 @@ class MainScreen(Stage):
     def _follow_culprit(self) -> None:
         """Keep the cursor of the answer on the worst culprit until the user moves it.
 
-        A screen of a node, which shows its values, goes there once the diagnosis is known.
+        On a screen of a single node, the cursor follows only the diagnosis, which is known at the end.
         """
         scene, page = self.scene, self.page
         if not self.is_untouched or scene is None:
@@ -935,7 +934,7 @@ class MainScreen(Stage):
 
     def _redraw_reading_screen(self) -> None:
         """Redraw the verdict screen on top of this screen."""
-        for screen in self.app.screen_stack[-1:]:  # none is left where the program ends
+        for screen in self.app.screen_stack[-1:]:  # the stack is empty while the program exits
             if isinstance(screen, ReadingScreen):
                 screen.redraw()
 
@@ -953,7 +952,7 @@ class MainScreen(Stage):
                 self.backend, navigator.number, navigator.sample, navigator.step, navigator.metric, navigator.filter
             )
         if navigator is not None and self.current.opened is not None and self.shows_detail:
-            self.loader.show(
+            self.loader.request_facts(
                 navigator,
                 backend=self.backend,
                 wants_elements=self.view.shows_elements,
@@ -961,17 +960,16 @@ class MainScreen(Stage):
                 shown_element=self.elements.shown_element(self.scene, page),
             )
         else:
-            self.loader.show_nothing()
+            self.loader.cancel_requests()
         scene = self.scene
         if scene is not None:
             trial_wish = page.trial(scene)
-            must_wait = (
-                isinstance(trial_wish, BudgetWish) and scene.result is None
-            )  # the verdict does not wait for a budget
-            self.loader.show_trial(*scene.place, scene.plan_row.tensor, None if must_wait else trial_wish)
+            # A budget would delay the verdict.
+            must_wait = isinstance(trial_wish, BudgetWish) and scene.result is None
+            self.loader.request_trial(*scene.row_key, scene.plan_row.tensor, None if must_wait else trial_wish)
         if isinstance(page, NodesView):
             self._show_list()
-        page.nothing = _READING if self.current.opened is None else chrome.NOTHING
+        page.empty_text = _READING if self.current.opened is None else chrome.NO_TENSORS
         page.scene = scene
         if self.side is not None:
             self.side.scene = scene
@@ -1000,16 +998,16 @@ class MainScreen(Stage):
             self._go_to_row(row)
 
     def _go_to_row(self, row: int) -> None:
-        self.touch()
+        self.cancel_pending()
         self.with_navigator(lambda navigator: navigator.put(row))
 
-    def words(self) -> list[str]:
-        """Return the screen as lines of text: facts and lists in full, everything else as drawn."""
+    def text_lines(self) -> list[str]:
+        """Return the screen as lines of text, with facts and lists in full and everything else as drawn."""
         scene = self.scene
         if scene is None:
             return []
         lines = self.page.all_lines(scene, max(self.page.size.width, MIN_WIDTH))
-        return ["".join(text for text, _ in line) for line in (*self.frame.words(self.size.width), *lines)]
+        return ["".join(text for text, _ in line) for line in (*self.frame.text_lines(self.size.width), *lines)]
 
     def lay_out(self) -> None:
         """Show the panels that fit."""

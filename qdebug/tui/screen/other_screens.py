@@ -100,7 +100,7 @@ def help_lines(
 
 
 def _hanging_lines(head: str, text: str, width: int) -> list[list[Piece]]:
-    """Format text with a hanging head: continuation lines are aligned with the text."""
+    """Format text after a head, with continuation lines aligned to the text."""
     return [
         [((head if not at else " " * len(head)), "accent"), (line, "plain")]
         for at, line in enumerate(wrap(text, max(width - len(head), 10)))
@@ -147,7 +147,7 @@ class ReadingScreen(ModalScreen[None]):
         self._text.scroll_by(lines)
 
     def redraw(self) -> None:
-        """Redraw, since more may be known."""
+        """Redraw the text, which may have changed."""
         self._text.redraw()
 
 
@@ -161,7 +161,7 @@ class CommandScreen(CommandPalette):
     _was_dismissed = False
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Refuse page keys while the list is not on the screen yet, since it has no lines."""
+        """Refuse keys of the list until it is laid out, since it has no lines before."""
         if action == "command_list":
             return any(
                 options.option_count and options.scrollable_content_region.area for options in self.query(OptionList)

@@ -80,7 +80,7 @@ def make_navigator(
             ) from error
     if place.node is not None:
         row = table.find(place.node)
-        if row is None or not table.rows[row].tensor:  # the backend may have it inside a compared part
+        if row is None or not table.rows[row].tensor:  # go to the compared tensor that is judged instead
             compared_names = {planned.tensor for planned in table.rows if planned.missing is None}
             containing_tensor = part_of(opened.backend_graph, place.node, compared_names)
             row = row if containing_tensor is None else table.row_of(containing_tensor)
@@ -88,7 +88,7 @@ def make_navigator(
     if navigator_before is not None:
         requested = navigator.cursor, navigator.sample, navigator.filter
         navigator.take_over(navigator_before)
-        if not was_compared:  # what was asked for on the command line holds, unless a key said otherwise
+        if not was_compared:  # the command line applies, unless the user has moved or filtered meanwhile
             navigator.go(navigator.cursor if navigator_before.cursor else requested[0])
             navigator.choose_sample(requested[1])
             navigator.choose_filter(navigator_before.filter or requested[2])

@@ -101,7 +101,7 @@ class Exporting:
 
     def question(self, scene: Scene, view: View, on_submit: Callable[[str], str]) -> Question:
         """Return the prompt for a file to write."""
-        rejected_name = self._rejected_name[1] if self._rejected_name[0] == (view.view, scene.place) else ""
+        rejected_name = self._rejected_name[1] if self._rejected_name[0] == (view.view, scene.row_key) else ""
         return Question(
             label="write",
             placeholder=f"NAME{exports.OVERWRITE_SIGN} overwrites; {' '.join(exports.SUFFIXES)}",
@@ -110,21 +110,21 @@ class Exporting:
         )
 
     def write(
-        self, text: str, scene: Scene, view: View, *, picture: Callable[[], str], words: Callable[[], list[str]]
+        self, text: str, scene: Scene, view: View, *, picture: Callable[[], str], text_lines: Callable[[], list[str]]
     ) -> str:
-        """Start writing a file. Return a message, also if it cannot be written.
+        """Start writing a file. Return a message, which also reports why it cannot be written.
 
         Args:
             text: Its name as typed.
             scene: The state of the screen.
             view: The view that shows it.
             picture: Returns the screen as SVG.
-            words: Returns the lines of the screen.
+            text_lines: Returns the lines of the screen.
         """
         try:
-            path, write = exports.prepare_export(text, scene, screenshot=picture, words=words, view=view)
+            path, write = exports.prepare_export(text, scene, screenshot=picture, text_lines=text_lines, view=view)
         except QdebugError as error:
-            self._rejected_name = (view.view, scene.place), text.strip()
+            self._rejected_name = (view.view, scene.row_key), text.strip()
             return f"{error.message} {error.hint or ''}"
         self._rejected_name = (None, "")
         self._submit(ExportRequest(backend=scene.backend, path=path, write=write))

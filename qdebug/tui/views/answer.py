@@ -15,7 +15,7 @@ from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.drawing.look import Look
-from qdebug.tui.nodes.columns import mark, metric_text
+from qdebug.tui.nodes.columns import metric_text, row_signs
 from qdebug.tui.nodes.error_profile import LABEL
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable, State
@@ -39,7 +39,7 @@ __all__ = ["VERDICT", "AnswerView", "culprits", "strip_lines"]
 VERDICT = "the whole verdict, its limits, outputs and runs"
 """Description of the verdict key in the command palette of every screen."""
 
-_MOST = 200
+_MAX_CULPRITS = 200
 _EXPLANATION_WIDTH = 14
 _COLUMNS = (
     *(("worst dB", 9), ("rel L2", 8), ("introduced", 10), ("in LSB", 7)),
@@ -48,7 +48,7 @@ _COLUMNS = (
 _OPTIONAL_COLUMNS = ("explained", "propagated", "in LSB", "rel L2")
 """Columns that are left out if there is not enough room, in this order."""
 _OP_WIDTH = 12
-_LEAST_NAME, _LEAST_WHY, _MOST_WHY = 24, 12, 400
+_MIN_NAME_WIDTH, _MIN_REASON_WIDTH, _MAX_REASON_LENGTH = 24, 12, 400
 _CELLS_BEFORE_NAME = 4 + 6 + 1 + 8 + 2
 """Cells before a name: marks, share, SQNR."""
 
@@ -69,32 +69,31 @@ def culprits(table: NodeTable, origin: int | None, costs: Sequence[int] = ()) ->
     total_error = np.nan_to_num(table.values("rel_l2"), nan=0.0, posinf=np.inf)
     is_failing = np.isin(table.state, (State.DIVERGED, State.NONFINITE)) & ~table.acknowledged
     candidates = np.flatnonzero(is_failing | (introduced > 0) | ((introduced < 0) & (total_error > 0)))
-    if len(candidates) > 4 * _MOST:  # only the best are ever sorted
+    if len(candidates) > 4 * _MAX_CULPRITS:  # keep only the best, so that sorting stays fast
         failing_rows = np.flatnonzero(is_failing)
-        rows_considered = failing_rows if len(failing_rows) > 4 * _MOST else candidates
-        replacement_score = -1 / (1 + total_error[rows_considered])  # below all that is known, the largest error first
+        rows_considered = failing_rows if len(failing_rows) > 4 * _MAX_CULPRITS else candidates
+        replacement_score = -1 / (1 + total_error[rows_considered])  # negative: ranks below every known error
         score = np.where(introduced[rows_considered] < 0, replacement_score, introduced[rows_considered])
         score[table.state[rows_considered] == State.NONFINITE] = np.inf
         score = score if rows_considered is failing_rows else np.where(is_failing[rows_considered], np.inf, score)
-        best_rows = rows_considered[np.argpartition(-score, 4 * _MOST - 1)[: 4 * _MOST]]
-        forced_rows = (origin, *failing_rows[:1], *table.diagnosis, *costs[:_MOST])
-        candidate_origins = [row for row in forced_rows if row is not None and row in candidates]
-        candidates = np.union1d(best_rows, candidate_origins).astype(np.int64)
+        best_rows = rows_considered[np.argpartition(-score, 4 * _MAX_CULPRITS - 1)[: 4 * _MAX_CULPRITS]]
+        forced_rows = (origin, *failing_rows[:1], *table.diagnosis, *costs[:_MAX_CULPRITS])
+        forced_candidates = [row for row in forced_rows if row is not None and row in candidates]
+        candidates = np.union1d(best_rows, forced_candidates).astype(np.int64)
     is_nonfinite = table.state[candidates] == State.NONFINITE
     diagnosis_rank = np.full(table.size, len(table.diagnosis))
     diagnosis_rank[list(table.diagnosis)] = np.arange(len(table.diagnosis))
-    forced_rows = candidates == (-1 if origin is None else origin)
-    is_first_failing = np.isin(
-        candidates, np.flatnonzero(is_failing)[:1]
-    )  # often of an operator that nobody can replay
+    is_origin = candidates == (-1 if origin is None else origin)
+    # The operator of the first failing node often has no replay, so that its introduced error is unknown.
+    is_first_failing = np.isin(candidates, np.flatnonzero(is_failing)[:1])
     unknown_whole = np.where(introduced < 0, total_error, 0.0)[candidates]
     cost_rank = np.full(table.size, len(costs))
     cost_rank[list(costs)] = np.arange(len(costs))
     keys = candidates, -unknown_whole, -introduced[candidates], cost_rank[candidates]
     order = np.lexsort(
-        (*keys, ~is_nonfinite, ~is_failing[candidates], ~is_first_failing, ~forced_rows, diagnosis_rank[candidates])
+        (*keys, ~is_nonfinite, ~is_failing[candidates], ~is_first_failing, ~is_origin, diagnosis_rank[candidates])
     )
-    culprit_rows: np.ndarray = candidates[order][:_MOST]
+    culprit_rows: np.ndarray = candidates[order][:_MAX_CULPRITS]
     return culprit_rows
 
 
@@ -119,7 +118,7 @@ def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line
         if title == navigator.metric:  # the profile above shows it
             continue
         finite_values = np.nan_to_num(values[: table.ordered], nan=0.0, posinf=0.0)
-        top = None if title == "introduced" else 1.0  # clipping is a share: a full bar is all of a tensor
+        top = None if title == "introduced" else 1.0  # a full bar: all of a tensor is clipped
         bar_text = bars(np.sqrt(np.maximum(pool(finite_values, cells), 0.0)), glyphs, top=top)
         lines.append([(title.rjust(LABEL) + " ", "muted"), (bar_text, "fine")])
     return lines
@@ -139,10 +138,10 @@ class AnswerView(DrawnView):
         super().__init__(look)
         self._culprit_rows: np.ndarray = np.zeros(0, dtype=np.int64)
         self._key: tuple[object, ...] = ()
-        self._places = range(0)
+        self._visible_positions = range(0)
 
     def culprit_rows(self, scene: Scene) -> np.ndarray:
-        """Return the rows, worst first."""
+        """Return the rows of the culprits, worst first."""
         origin, costs = origin_row(scene), scene.table.costs
         key = (id(scene.table), scene.table.version, origin, len(costs), tuple(scene.table.diagnosis))
         if key != self._key:
@@ -162,24 +161,24 @@ class AnswerView(DrawnView):
         costs = scene.table.costs
         columns = columns if costs else columns[1:]
         for column_name in _OPTIONAL_COLUMNS:
-            if _name_width(width, columns) >= _LEAST_NAME:
+            if _name_width(width, columns) >= _MIN_NAME_WIDTH:
                 break
             columns = [column for column in columns if column[0] != column_name]
         name_width = max(_name_width(width, columns), 8)
-        places = np.flatnonzero(culprit_rows == scene.row)
-        position = int(places[0]) if len(places) else -1
+        positions = np.flatnonzero(culprit_rows == scene.row)
+        position = int(positions[0]) if len(positions) else -1
         cursor_lines = _cursor_lines(scene, columns, name_width, costs) if position < 0 else []
         line_count = max(height - 2 - len(cursor_lines), 1)
-        self._places = window(max(position, 0), len(culprit_rows), line_count)
-        part_text = lines_shown_text(self._places, len(culprit_rows))
+        self._visible_positions = window(max(position, 0), len(culprit_rows), line_count)
+        part_text = lines_shown_text(self._visible_positions, len(culprit_rows))
         worst_text = f"{part_text.strip()} worst" if part_text else ""
         node = f"node {worst_text}".rstrip() if len(f"node {worst_text}") <= name_width else worst_text
         header = f"    {node.ljust(name_width)} {'op'.ljust(_OP_WIDTH)}"
         header += "".join(f" {_column_heading(title).rjust(size)}" for title, size in columns)
         lines: list[Line] = [[(header[:width], "accent")]]
         lines += [
-            _culprit_line(scene, int(culprit_rows[place]), columns, name_width, costs, is_cursor=place == position)
-            for place in self._places
+            _culprit_line(scene, int(culprit_rows[at]), columns, name_width, costs, is_cursor=at == position)
+            for at in self._visible_positions
         ]
         lines += cursor_lines
         lines.append([(glyphs.fit_end(_coverage_text(scene), width), "muted")])
@@ -187,25 +186,26 @@ class AnswerView(DrawnView):
 
     def _draw_diagnosis(self, scene: Scene, culprit_rows: np.ndarray, width: int, height: int) -> list[Line]:
         """Draw the faults of the diagnosis: share of the output's error, node and reason."""
-        places = np.flatnonzero(culprit_rows == scene.row)
-        position = int(places[0]) if len(places) else -1
+        positions = np.flatnonzero(culprit_rows == scene.row)
+        position = int(positions[0]) if len(positions) else -1
         text_width = width - _CELLS_BEFORE_NAME
         remedy_width = max((len(_best_remedy(fault)) for fault in scene.table.diagnosis.values()), default=-1) + 1
-        remedy_width = remedy_width if text_width - remedy_width >= _LEAST_NAME + _LEAST_WHY else 0
-        name_width = min(max((text_width - remedy_width) * 2 // 5, _LEAST_NAME), text_width)
+        remedy_width = remedy_width if text_width - remedy_width >= _MIN_NAME_WIDTH + _MIN_REASON_WIDTH else 0
+        name_width = min(max((text_width - remedy_width) * 2 // 5, _MIN_NAME_WIDTH), text_width)
         widths = name_width, text_width - name_width - remedy_width, remedy_width
         cursor_lines: list[Line] = []
         if position < 0:
             hint = " not one of these; enter opens it, j goes to the first:"
             cursor_lines = [[(hint, "muted")], _fault_line(scene, scene.row, widths, is_cursor=True)]
-        self._places = window(max(position, 0), len(culprit_rows), max(height - 2 - len(cursor_lines), 1))
-        part_text = lines_shown_text(self._places, len(culprit_rows))
+        self._visible_positions = window(max(position, 0), len(culprit_rows), max(height - 2 - len(cursor_lines), 1))
+        part_text = lines_shown_text(self._visible_positions, len(culprit_rows))
         node = f"node {part_text.strip()} worst" if part_text else "node"
         header = f"    {'share'.rjust(6)} {'SQNR dB'.rjust(8)}  {node.ljust(name_width)} "
         header += "why".ljust(widths[1]) + ("try" if remedy_width else "")
         lines: list[Line] = [[(header[:width], "accent")]]
         lines += [
-            _fault_line(scene, int(culprit_rows[place]), widths, is_cursor=place == position) for place in self._places
+            _fault_line(scene, int(culprit_rows[at]), widths, is_cursor=at == position)
+            for at in self._visible_positions
         ]
         return [*lines, *cursor_lines, [(scene.glyphs.fit_end(_coverage_text(scene), width), "muted")]]
 
@@ -214,26 +214,26 @@ class AnswerView(DrawnView):
         culprit_rows = self.culprit_rows(scene)
         if not len(culprit_rows):
             return "there are no culprits to move through; 2 shows all nodes"
-        places = np.flatnonzero(culprit_rows == scene.row)
-        if not len(places):
+        positions = np.flatnonzero(culprit_rows == scene.row)
+        if not len(positions):
             return f"the worst culprit{scene.navigator.jump(int(culprit_rows[0]))}"
-        target = min(max(int(places[0]) + lines, 0), len(culprit_rows) - 1)
-        if target == places[0]:
+        target = min(max(int(positions[0]) + lines, 0), len(culprit_rows) - 1)
+        if target == positions[0]:
             return "this is the worst culprit" if lines < 0 else "this is the last culprit; 2 shows all nodes"
         scene.navigator.go(int(culprit_rows[target]))
         return ""
 
     def click(self, scene: Scene, _: int, line: int) -> Target | str | None:
         """Select the culprit on a line, or open it if it is already selected."""
-        culprit_rows, position = self.culprit_rows(scene), self._places.start + line - 1
-        if line < 1 or position not in self._places or position >= len(culprit_rows):
+        culprit_rows, position = self.culprit_rows(scene), self._visible_positions.start + line - 1
+        if line < 1 or position not in self._visible_positions or position >= len(culprit_rows):
             return None
         if int(culprit_rows[position]) == scene.row:
             return self.enter(scene)
         scene.navigator.go(int(culprit_rows[position]))
         return ""
 
-    def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  wherever the cursor is
+    def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  the same for every node
         """Show why the node differs."""
         return ScreenId.WHY
 
@@ -242,7 +242,7 @@ class AnswerView(DrawnView):
         return [int(row) for row in self.culprit_rows(scene)]
 
     def side(self, scene: Scene, direction: int) -> str:
-        """Move along the profile, to the worst row of the next or previous section."""
+        """Move along the profile by a 60th of the rows in topological order."""
         table = scene.table
         step = max(table.ordered // 60, 1)
         start = scene.row + direction * step
@@ -283,7 +283,7 @@ def _culprit_line(
 ) -> Line:
     table, glyphs = scene.table, scene.glyphs
     state = State(int(table.state[row]))
-    signs = mark(table, row, state, table.first_divergence(), is_marked=row in scene.navigator.trail.marks)
+    signs = row_signs(table, row, state, table.first_divergence(), is_marked=row in scene.navigator.trail.marks)
     texts = {
         "worst dB": numbers.number(costs.get(row)),
         "rel L2": metric_text(table, row, "rel_l2"),
@@ -323,12 +323,12 @@ def _fault_line(scene: Scene, row: int, widths: tuple[int, int, int], *, is_curs
     """Draw a row: share of the output's error, SQNR, name, reason and remedy."""
     table, glyphs, (name_width, text_width, remedy_width) = scene.table, scene.glyphs, widths
     state = State(int(table.state[row]))
-    signs = mark(table, row, state, table.first_divergence(), is_marked=row in scene.navigator.trail.marks)
+    signs = row_signs(table, row, state, table.first_divergence(), is_marked=row in scene.navigator.trail.marks)
     fault = table.diagnosis.get(row)
     share = numbers.MISSING if fault is None else share_text(share_of(fault))
-    reason = "" if fault is None else safe_text(fault.why, limit=_MOST_WHY).removeprefix("its ")
+    reason = "" if fault is None else safe_text(fault.why, limit=_MAX_REASON_LENGTH).removeprefix("its ")
     remedy = "" if fault is None else _best_remedy(fault)
-    if not remedy:  # the reason is given the room
+    if not remedy:  # the reason takes its width
         text_width, remedy_width = text_width + remedy_width, 0
     line: Line = [
         (glyphs.cursor if is_cursor else " ", "cursor"),
@@ -355,7 +355,7 @@ def _cursor_lines(
 
 
 def _introduced_lsb_text(table: NodeTable, row: int) -> str:
-    """Return the largest introduced error in steps of the node's output."""
+    """Return the largest introduced error in LSB of the node's output."""
     result = table.results[row]
     introduced = None if result is None else result.introduced
     return numbers.MISSING if introduced is None else numbers.number(introduced.max_lsb)

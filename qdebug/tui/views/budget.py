@@ -42,7 +42,7 @@ class BudgetView(DrawnView):
         self._position = 0
         self._positions_by_line: dict[int, int] = {}
 
-    def trial(self, scene: Scene) -> BudgetWish | None:  # noqa: ARG002  it is of all rows
+    def trial(self, scene: Scene) -> BudgetWish | None:  # noqa: ARG002  the same for every row
         """Return the request for the budget."""
         return BudgetWish()
 
@@ -85,12 +85,12 @@ class BudgetView(DrawnView):
             return None
         return self.enter(scene) if position == self._cursor_position(scene) else self._choose(scene, position)
 
-    def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:  # noqa: ARG002  it is of all
+    def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:  # noqa: ARG002  the same for every row
         """Return the command that prints the budget of all samples."""
         return ["qdebug", "budget", *files]
 
-    def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:  # noqa: ARG002  wherever it is
-        """Return the writer of the budget in the form of `qdebug budget --json`.
+    def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:  # noqa: ARG002  independent of the path
+        """Return a function that writes the budget in the form of `qdebug budget --json`.
 
         Raises:
             UsageError: The budget does not cover all outputs and samples yet.
@@ -119,7 +119,7 @@ class BudgetView(DrawnView):
         header = paragraph(_state_text(scene), scene, width, "accent")
         if budget is None:
             return header
-        from qdebug.present.reports.budget import budget_document  # loaded by then, by the worker that made the budget
+        from qdebug.present.reports.budget import budget_document  # already imported by the worker
 
         lines: list[Line] = []
         share_lines: list[int] = []
@@ -140,7 +140,7 @@ class BudgetView(DrawnView):
         line_count = max(height - len(header), 1)
         cursor_line = share_lines[cursor_position] if cursor_position >= 0 else 0
         start = window(cursor_line, len(lines), line_count).start if cursor_line >= line_count - 1 else 0
-        if cursor_position == len(share_lines) - 1:  # what is said below the last one is seen from there
+        if cursor_position == len(share_lines) - 1:  # also show the text below the last share
             start = max(min(cursor_line, len(lines) - line_count), 0)
         self._positions_by_line = {
             len(header) + line - start: number for number, line in enumerate(share_lines) if line >= start
@@ -158,7 +158,7 @@ def _current_budget(scene: Scene) -> ErrorBudget | None:
     """Return the budget so far; None if there is none."""
     ready = scene.trial
     if ready is None or ready.budget is None or ((ready.activity or ready.problem) and not ready.budget.outputs):
-        return None  # that no output has a budget yet does not mean that none was compared
+        return None  # an empty budget would read as if no output was compared
     return ready.budget
 
 

@@ -13,7 +13,7 @@ from qdebug.present import numbers
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.drawing.look import Look
-from qdebug.tui.elements.summing import MOST_CHANNELS, TensorStatistics
+from qdebug.tui.elements.summing import MAX_CHANNELS, TensorStatistics
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.elements import (
     ElementCursor,
@@ -47,12 +47,12 @@ class ChannelsView(ElementsView):
         Binding("s", "sort", "sort", tooltip="sort by error, or by number"),
     ]
     is_list = True
-    has_worst = False  # the order of the lines says it
+    has_worst = False  # sorting by error shows the worst
 
     def __init__(self, cursor: ElementCursor, look: Look | None = None) -> None:
         super().__init__(cursor, look)
         self.by_error = True
-        self._offset = self._hidden_count = 0  # columns left out on the left, and on the right
+        self._offset = self._hidden_count = 0  # numbers of columns hidden on the left and on the right
         self._channels_by_line: dict[int, int] = {}
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
@@ -98,7 +98,7 @@ class ChannelsView(ElementsView):
         scroll_marks = f" {'<' if self._offset else ''}{'>' if self._hidden_count else ''}".rstrip()
         lines = [header, [(f"  {headings}  share of error{scroll_marks}", "accent")]]
         if statistics.unread_count:
-            lines.insert(1, [(scene.glyphs.fit(so_far_text(statistics.so_far, width), width), "accent")])
+            lines.insert(1, [(scene.glyphs.fit(so_far_text(statistics.percent_read, width), width), "accent")])
         self._channels_by_line = {len(lines) + at: int(channel) for at, channel in enumerate(rows)}
         for at, channel in enumerate(rows):
             is_cursor = int(channel) == cursor_channel
@@ -206,7 +206,7 @@ class ChannelsView(ElementsView):
 def _no_channels_text(statistics: TensorStatistics) -> str:
     """Return why there are no channels to list."""
     channel_count = statistics.shape[statistics.axis] if statistics.shape else 1
-    if channel_count <= MOST_CHANNELS:
+    if channel_count <= MAX_CHANNELS:
         return "the tensor has no channels"
     return (
         f"the tensor has {numbers.grouped(channel_count)} channels, too many to list; the map (5, v) shows them pooled"
@@ -226,18 +226,18 @@ def _share_bar(share: float, scene: Scene) -> str:
     last_cell = (
         bars(np.array([share * _BAR_WIDTH - full_cells]), scene.glyphs, top=1.0) if full_cells < _BAR_WIDTH else ""
     )
-    is_tiny, is_nearly_all = 0 < share < 0.005, 0.995 <= share < 1  # none and all are said only of none and all
+    is_tiny, is_nearly_all = 0 < share < 0.005, 0.995 <= share < 1  # must not be rounded to 0% and 100%
     text = "<1%" if is_tiny else ">99%" if is_nearly_all else f"{share:.0%}"
     return (scene.glyphs.eighths[-1] * full_cells + last_cell).ljust(_BAR_WIDTH) + f" {text:>4}"
 
 
-def _mark_width(offset: int, columns: Sequence[object], fit: int) -> int:
-    """Return the cells of the mark for columns that are left out."""
-    return (offset > 0) + (fit < len(columns))
+def _mark_width(offset: int, columns: Sequence[object], fitting_count: int) -> int:
+    """Return the width of the marks for hidden columns."""
+    return (offset > 0) + (fitting_count < len(columns))
 
 
 def _columns(scene: Scene, statistics: TensorStatistics) -> list[tuple[str, Write]]:
-    """Return the headings and the function that writes a channel under each, important ones first."""
+    """Return the heading of each column and a function that formats a channel's value, most important first."""
     facts = statistics.channels
 
     def real_writer(values: np.ndarray, digits: int = 3) -> Write:

@@ -15,7 +15,7 @@ from qdebug.present.rows import position
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.elements.slab import Slab
-from qdebug.tui.elements.summing import MOST_PLACES, TensorStatistics
+from qdebug.tui.elements.summing import MAX_CLIPPED_POSITIONS, TensorStatistics
 from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import ShownElement
 from qdebug.tui.screens import ScreenId
@@ -46,22 +46,22 @@ class ElementCursor:
         self.index: tuple[int, ...] = ()
         self.form = "real"
         self._tensor_key: tuple[object, ...] = ()
-        self._waits_for_worst = False  # for the worst element to become known, unless the user moves first
+        self._waits_for_worst = False  # whether to go to the worst element once it is known
         self._awaited_element: tuple[tuple[object, ...], str | None] | None = None
         """The tensor, and the element to go to once it is read: its index as text, or None for the next clipped one."""
 
     def statistics(self, scene: Scene) -> TensorStatistics | None:
-        """Return the totals of all elements, or of those read so far; None if unknown.
+        """Return the statistics of all elements, or of those read so far; None if unknown.
 
-        Also adjusts the index to the shape. Not all elements are in memory. `slab` returns the ones that are.
+        Also adjusts the index to the shape. `slab` returns the elements that are in memory.
         """
         statistics = None if scene.ready is None else scene.ready.statistics
         if statistics is not None:
-            self._settle(scene, statistics.shape)
+            self._adjust_index(scene, statistics.shape)
         return statistics
 
     def slab(self, scene: Scene) -> Slab | None:
-        """Return the elements around the index, or all of a small tensor; None if there are none.
+        """Return the elements around the index, or all of a small tensor; None if they are not read.
 
         Also adjusts the index to the tensor's shape.
         """
@@ -69,7 +69,7 @@ class ElementCursor:
         statistics = None if scene.ready is None else scene.ready.statistics
         if slab is None:
             return None
-        self._settle(scene, slab.shape)
+        self._adjust_index(scene, slab.shape)
         if statistics is None or statistics.unread_count or statistics.shape != slab.shape:
             return slab
         return replace(slab, largest=statistics.largest)
@@ -79,9 +79,9 @@ class ElementCursor:
         elements = self.slab(scene) or self.statistics(scene)
         return None if elements is None else elements.shape
 
-    def _settle(self, scene: Scene, shape: tuple[int, ...]) -> None:
+    def _adjust_index(self, scene: Scene, shape: tuple[int, ...]) -> None:
         """Adjust the index to a tensor of this shape: at the worst element once that is known, else at the first."""
-        key = (*scene.place, shape)
+        key = (*scene.row_key, shape)
         if key != self._tensor_key or len(self.index) != len(shape):
             self._tensor_key, self._waits_for_worst = key, True
             self.index = (0,) * len(shape)
@@ -95,7 +95,7 @@ class ElementCursor:
         if scene is None:
             return ShownElement()
         self.shape(scene)
-        is_same = self._tensor_key[:2] == scene.place
+        is_same = self._tensor_key[:2] == scene.row_key
         return ShownElement(self.index if is_same else None, view is not None and view.shows_plane)
 
     def channel_axis(self, scene: Scene) -> int:
@@ -178,7 +178,7 @@ class ElementCursor:
         flat_index = int(np.ravel_multi_index(self.index, statistics.shape)) if statistics.shape else 0
         rank = bisect_right(statistics.clipped, flat_index) % len(statistics.clipped)
         self.go_to_index(tuple(int(place) for place in np.unravel_index(statistics.clipped[rank], statistics.shape)))
-        first = "first " if len(statistics.clipped) == MOST_PLACES else ""
+        first = "first " if len(statistics.clipped) == MAX_CLIPPED_POSITIONS else ""
         return (
             f"clipped element {rank + 1} of {'the ' + first if first else ''}{len(statistics.clipped)}{progress_suffix}"
         )
@@ -233,12 +233,12 @@ class ElementCursor:
             return f"{message.rstrip(' .')}; then it goes to a clipped one"
         return message
 
-    def forget(self) -> None:
+    def stop_waiting(self) -> None:
         """Stop waiting for an element."""
         self._awaited_element = None
 
     def resume_wait(self, scene: Scene, view: ScreenId) -> str | None:
-        """Go to the awaited element if it is there, and return a message; None if there is nothing to report."""
+        """Go to the awaited element if it is read, and return a message; None if nothing has changed."""
         target = self._awaited_element
         if target is None:
             return None
@@ -262,6 +262,7 @@ class ElementsView(DrawnView):
 
     Args:
         cursor: The element that all such screens share.
+        look: Shared look.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -295,7 +296,7 @@ def one_side_note(scene: Scene) -> str:
 
 
 def has_values(scene: Scene) -> bool:
-    """Return whether all elements of the tensor can be shown, as far as they are read."""
+    """Return whether nothing is known that prevents showing all elements of the tensor."""
     ready, outcome = scene.ready, scene.outcome
     sides = () if ready is None or ready.recorded is None else ready.recorded
     has_all = all(side.statistics is not None and side.elements == side.statistics.count for side in sides)

@@ -26,7 +26,7 @@ from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.view import Constant, DrawnView, Line, Scene, Target, sign_of, state_style, window
 
-if TYPE_CHECKING:  # the screen is drawn before any of this is needed
+if TYPE_CHECKING:  # not imported at run time, so that the first frame is drawn sooner
     from qdebug.model import Graph
 
 __all__ = ["GraphView", "go_to_worst_input"]
@@ -55,20 +55,21 @@ class _Rectangle:
     """The rectangle of a box or of a passing line.
 
     Args:
-        left, top, right, low: Its first and last column and line.
+        left, right: The first and the last column.
+        top, bottom: The first and the last line.
         edge: The tensor of the box; None for a line that passes through.
     """
 
     left: int
     top: int
     right: int
-    low: int
+    bottom: int
     edge: Edge | None = None
 
     @property
     def middle(self) -> int:
-        """The line that edges lead to."""
-        return (self.top + self.low) // 2
+        """The middle line, where edges begin and end."""
+        return (self.top + self.bottom) // 2
 
 
 class GraphView(DrawnView):
@@ -95,11 +96,11 @@ class GraphView(DrawnView):
         facts = _box_facts(scene)
         lines_above = [_history_line(scene, width), _header_line(neighbourhood, scene, width)]
         max_lines = max(min(height // 4, height - len(lines_above) - len(facts) - 2), 1)
-        for lines in (max_lines, 1):  # all lines of each part if they fit, else one of each
+        for lines in (max_lines, 1):  # the whole texts if they fit, else one line of each
             lines_below = [*_selection_lines(scene, selected_edge, width, lines), *_facts_below(scene, width, lines)]
             if len(lines_below) <= max_lines:
                 break
-        if len(lines_below) > max_lines:  # what is cut says so
+        if len(lines_below) > max_lines:  # mark the cut
             lines_below = [*lines_below[: max_lines - 1], _mark_cut(lines_below[max_lines - 1], scene, width)]
         canvas = Canvas(width, max(height - len(lines_above) - len(lines_below), 1), scene.glyphs)
         picture = _Picture(
@@ -152,8 +153,8 @@ class GraphView(DrawnView):
         rectangles = self._rectangles.items()
         names = (
             name
-            for name, position in rectangles
-            if position.left <= column <= position.right and position.top <= line <= position.low
+            for name, rectangle in rectangles
+            if rectangle.left <= column <= rectangle.right and rectangle.top <= line <= rectangle.bottom
         )
         name = next(names, None)
         position = next((position for position, edge in enumerate(picks) if edge.tensor == name), None)
@@ -211,7 +212,7 @@ class _Picture:
         neighbourhood: The neighbourhood of the node.
         canvas: The canvas.
         size: Its columns and lines.
-        chosen: The selected tensor.
+        selected: The selected tensor.
     """
 
     def __init__(
@@ -225,7 +226,7 @@ class _Picture:
         self._largest_error = max((error for error in errors if np.isfinite(error)), default=0.0)
 
     def draw(self, facts: Sequence[tuple[str, str]]) -> Mapping[str, _Rectangle]:
-        """Draw everything. Return the places of the selectable tensors."""
+        """Draw everything. Return the rectangle of each tensor that can be selected, by name."""
         centre_height = min(len(facts) + 2, self._height)
         self._middle_line = (
             min(max(self._height // 2 - 1 - (centre_height - 1) // 2, 0), self._height - centre_height)
@@ -241,7 +242,7 @@ class _Picture:
             rectangles = self._stack_boxes(
                 level, edges, passing_names, span=span, facts=len(facts), passing_lines=passing_lines
             )
-            boxes |= {spot.edge.tensor: spot for spot in rectangles if spot.edge is not None}
+            boxes |= {rectangle.edge.tensor: rectangle for rectangle in rectangles if rectangle.edge is not None}
         self._draw_edges(levels, columns, boxes, passing_lines)
         edges_shown = {
             level: [edge for edge in self._neighbourhood.levels[level] if edge.tensor in boxes] for level in columns
@@ -347,7 +348,7 @@ class _Picture:
         else:
             sizes = [1 if edge.constant else self._box_height for edge in edges]
             edges, sizes, hides_some = self._fitting_boxes(edges, sizes, height - len(passing_names), (left, right))
-            height -= hides_some  # of what is left out a line says how much that is
+            height -= hides_some  # a line for the number of hidden boxes
         total_height = sum(sizes) + len(passing_names)
         gap = 1 if level and total_height + sum(size > 1 for size in sizes) <= height else 0
         tops, top = [], 0
@@ -357,20 +358,20 @@ class _Picture:
         stack_height = top + len(passing_names)
         anchor = (sizes[0] - 1) // 2 if sizes else 0
         start = min(max(self._middle_line - anchor, 0), max(height - stack_height, 0))
-        if passing_names:  # what passes by does so above the boxes
+        if passing_names:  # passing lines run above the boxes
             start = min(max(start, len(passing_names)), max(height - top, 0))
             for number, name in enumerate(passing_names):
                 line = max(start - len(passing_names) + number, 0)
-                passing_lines[name, level] = _Rectangle(left=left, right=right, top=line, low=line)
+                passing_lines[name, level] = _Rectangle(left=left, right=right, top=line, bottom=line)
         return [
-            _Rectangle(left=left, right=right, top=start + top, low=start + top + size - 1, edge=edge)
+            _Rectangle(left=left, right=right, top=start + top, bottom=start + top + size - 1, edge=edge)
             for top, size, edge in zip(tops, sizes, edges, strict=True)
         ]
 
     def _fitting_boxes(
         self, edges: Sequence[Edge], sizes: Sequence[int], height: int, span: tuple[int, int]
     ) -> tuple[Sequence[Edge], Sequence[int], bool]:
-        """Return the boxes of a column that fit, including the selected one, and how many are hidden."""
+        """Return the boxes that fit in a column, including the selected one, their heights, and whether some do not."""
         if sum(sizes) <= height or not edges:
             return edges, sizes, False
         position = next((position for position, edge in enumerate(edges) if edge.tensor == self._selected), 0)
@@ -450,7 +451,7 @@ class _Picture:
         weight = Weight.HEAVY if is_selected else Weight.LIGHT
         self._canvas.box(
             (rectangle.left, rectangle.top),
-            (width, rectangle.low - rectangle.top + 1),
+            (width, rectangle.bottom - rectangle.top + 1),
             weight,
             "cursor" if is_selected else "muted",
         )
@@ -468,17 +469,17 @@ class _Picture:
             text_shown = self._scene.glyphs.fit_end(self._scene.glyphs.transliterate(safe_text(text)), width - 2)
             self._canvas.text(rectangle.left + 1, line, text_shown, "plain")
 
-    def _facts_text(self, edge: Edge, room: int) -> str:
-        return self._scene.glyphs.transliterate(_edge_facts(self._scene, edge, room))
+    def _facts_text(self, edge: Edge, max_width: int) -> str:
+        return self._scene.glyphs.transliterate(_edge_facts(self._scene, edge, max_width))
 
     def _draw_centre(self, rectangle: _Rectangle, facts: Sequence[tuple[str, str]]) -> None:
         """Draw the node itself with double lines and all its facts."""
         width, is_selected = rectangle.right - rectangle.left + 1, self._selected == self._neighbourhood.centre.tensor
         border_style = "cursor" if is_selected else "title"
         self._canvas.box(
-            (rectangle.left, rectangle.top), (width, rectangle.low - rectangle.top + 1), Weight.DOUBLE, border_style
+            (rectangle.left, rectangle.top), (width, rectangle.bottom - rectangle.top + 1), Weight.DOUBLE, border_style
         )
-        for line, (text, style) in enumerate(facts[: rectangle.low - rectangle.top - 1]):
+        for line, (text, style) in enumerate(facts[: rectangle.bottom - rectangle.top - 1]):
             fact = self._scene.glyphs.transliterate(safe_text(text))
             name = fact if line else self._scene.glyphs.shorten_operator(fact, self._scene.plan_row.op, width - 3)
             text_shown = fact if line else self._scene.glyphs.fit_distinct([name], width - 3)[0]
@@ -487,9 +488,9 @@ class _Picture:
             )
         if is_selected:
             self._canvas.text(rectangle.left, rectangle.top + 1, self._scene.glyphs.cursor, "cursor")
-        if (hidden := len(facts) - (rectangle.low - rectangle.top - 1)) > 0:
+        if (hidden := len(facts) - (rectangle.bottom - rectangle.top - 1)) > 0:
             fact = self._scene.glyphs.fit_end(f" {hidden} more, see 4 ", width - 3)
-            self._canvas.text(rectangle.left + 2, rectangle.low, fact, "accent")
+            self._canvas.text(rectangle.left + 2, rectangle.bottom, fact, "accent")
 
 
 def _edge_name(edge: Edge) -> str:
@@ -503,7 +504,7 @@ def _selection_lines(scene: Scene, edge: Edge, width: int, max_lines: int) -> li
     sentence = scene.glyphs.transliterate(
         f"{scene.glyphs.cursor} {safe_text(edge.tensor, limit=120)}{node}{error_text}"
     )
-    return [[(f" {line}", "plain")] for line in wrap(sentence, max(width - 2, 10), most=max_lines)]
+    return [[(f" {line}", "plain")] for line in wrap(sentence, max(width - 2, 10), max_lines=max_lines)]
 
 
 def _mark_cut(line: Line, scene: Scene, width: int) -> Line:
@@ -525,7 +526,7 @@ def _graph(scene: Scene) -> Graph:
 def _history_line(scene: Scene, width: int) -> Line:
     """Draw the last nodes of the history, which led to this node."""
     history = list(scene.navigator.trail.rows)
-    if history and history[-1] == scene.row:  # the end of the way, unless one has moved on without a jump
+    if history and history[-1] == scene.row:  # true unless the cursor was moved without a jump
         del history[-1]
     current_name = f"[{scene.glyphs.fit(scene.table.names[scene.row], 40).rstrip()}]"
     names = [scene.glyphs.fit(scene.table.names[row], 20).rstrip() for row in history[-6:]]
@@ -561,14 +562,14 @@ def _edge_style(scene: Scene, edge: Edge) -> str:
     return "muted" if edge.row is None else state_style(State(int(scene.table.state[edge.row])))
 
 
-def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
+def _edge_facts(scene: Scene, edge: Edge, max_width: int) -> str:
     """Return the error on an edge, with gain and type if they fit."""
     info = edge.info
     dtype = numbers.MISSING if info is None else (info.quant.dtype if info.quant and not info.dtype else info.dtype)
     if edge.constant:
         extents = "" if info is None or not info.shape else f" {numbers.shape(info.shape)}"
         quant_suffix = "" if info is None or info.quant is None else f" {quant_text(info.quant)}"
-        return _append_fitting(f"constant {dtype or ''}", (extents, quant_suffix), room)
+        return _append_fitting(f"constant {dtype or ''}", (extents, quant_suffix), max_width)
     if edge.row is None:
         return f"not compared {dtype or ''}"
     result = scene.table.results[edge.row]
@@ -582,15 +583,15 @@ def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
     )
     gain = "" if result.relative_gain is None else f" gain x{numbers.number(result.relative_gain)}"
     facts = f"{sign_of(scene.table, edge.row)}{error}"
-    if cell_len(facts) > room:  # a number that lost a digit would be another one
+    if cell_len(facts) > max_width:  # rather drop the label than a digit
         facts = facts.replace("rel ", "", 1)
-    return _append_fitting(facts, (gain, f" {dtype}" if dtype else ""), room)
+    return _append_fitting(facts, (gain, f" {dtype}" if dtype else ""), max_width)
 
 
-def _append_fitting(text: str, suffixes: Sequence[str], room: int) -> str:
+def _append_fitting(text: str, suffixes: Sequence[str], max_width: int) -> str:
     """Append as many of the texts as fit."""
     for words in suffixes:
-        text += words if cell_len(text) + cell_len(words) <= room else ""
+        text += words if cell_len(text) + cell_len(words) <= max_width else ""
     return text
 
 
@@ -611,7 +612,7 @@ def _box_facts(scene: Scene) -> list[tuple[str, str]]:
         if result.saturation is not None:
             clipped = numbers.percent(result.saturation.clipped, max(result.saturation.total, 1))
             facts.append((f"clip {clipped}", "plain"))
-    values = None if scene.ready is None else scene.ready.values  # whose extents are all known
+    values = None if scene.ready is None else scene.ready.values  # their shape has no unknown extents
     shape = scene.plan_row.shape if values is None else values.shape
     facts.append((f"{scene.plan_row.dtype or ''} {numbers.shape(shape)}", "muted"))
     return facts
@@ -648,13 +649,13 @@ def _facts_below(scene: Scene, width: int, max_lines: int) -> list[Line]:
     for text in facts:
         lines += [
             [(f" {line}", "muted")]
-            for line in wrap(scene.glyphs.transliterate(text), max(width - 2, 10), most=max_lines)
+            for line in wrap(scene.glyphs.transliterate(text), max(width - 2, 10), max_lines=max_lines)
         ]
     return lines
 
 
 def _median_gain(scene: Scene) -> str:
-    """Return a comparison of the node's gain with other nodes of the same operator."""
+    """Return a comparison of the node's gain with the median of its operator; "" for fewer than three gains."""
     result = scene.outcome
     if result is None or result.relative_gain is None:
         return ""

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from qdebug.present import numbers
 from qdebug.present.rows import position
-from qdebug.tui.drawing.draw import NOT_FINITE, heat_levels, heat_lines, height_of, legend, pool_plane
+from qdebug.tui.drawing.draw import NOT_FINITE, heat_levels, heat_lines, legend, pool_plane, rows_in_lines
 from qdebug.tui.drawing.glyphs import wrap
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.elements.slab import Slab, plane_size
@@ -41,19 +41,19 @@ _MAX_ENLARGEMENT = 4
 
 @dataclass(frozen=True, slots=True)
 class _MapContent:
-    """The parts of a map.
+    """The contents of a map, before they are scaled to the screen.
 
     Args:
         size: Rows and columns.
         error: The absolute differences, or the largest one of each tile.
         largest: The difference that is drawn with the strongest colour.
-        so_far: How much of it is read; "" if all.
+        percent_read: The percentage that was read; "" if all was.
     """
 
     size: tuple[int, int]
     error: np.ndarray
     largest: float
-    so_far: str = ""
+    percent_read: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,16 @@ class _Tiling:
     section_length: int
 
     @classmethod
-    def make(cls, size: tuple[int, int], room: tuple[int, int]) -> _Tiling | None:
+    def make(cls, size: tuple[int, int], available_size: tuple[int, int]) -> _Tiling | None:
         """Return the tiling of a plane; None if it is not thin, or fits without tiling.
 
         Args:
             size: Its rows and columns.
-            room: Number of elements that fit, down and across.
+            available_size: Numbers of rows and columns that fit.
         """
         thin_size, long_size = min(size), max(size)
         is_wide = size[0] <= size[1]
-        available_along, available_across = (room[1], room[0]) if is_wide else room
+        available_along, available_across = (available_size[1], available_size[0]) if is_wide else available_size
         section_count = min(-(-long_size // max(available_along, 1)), max(available_across // (thin_size + 1), 1))
         return cls(size, -(-long_size // section_count)) if thin_size <= _MAX_THIN and section_count > 1 else None
 
@@ -97,7 +97,7 @@ class _Tiling:
         return result if self._is_wide else result.T
 
     def position_of(self, row: int, column: int) -> tuple[int, int]:
-        """Return the position at which an element of the plane is drawn."""
+        """Return the row and column at which an element of the plane is drawn."""
         across, along = (row, column) if self._is_wide else (column, row)
         section, offset = divmod(along, self.section_length)
         drawn_position = section * (min(self.size) + 1) + across, offset
@@ -125,7 +125,7 @@ class MapView(ElementsView):
         self.all_channels = False
         self._tile_size = (1.0, 1.0)
         self._tiling: _Tiling | None = None
-        self._map_lines = (0, 0, 0)  # its first line, its rows, and how many rows are in a line
+        self._map_lines = (0, 0, 0)  # the first line, the number of rows, and the rows per line
 
     @property
     def shows_plane(self) -> bool:
@@ -152,11 +152,11 @@ class MapView(ElementsView):
             lines.append([(scene.glyphs.fit(window_note(scene), width), "accent")])
         if isinstance(content, str):
             return [*lines, [], *paragraph(content, scene, width)]
-        if content.so_far:
-            progress = so_far_text(content.so_far, width, noun="tensor" if self.all_channels else "plane")
+        if content.percent_read:
+            progress = so_far_text(content.percent_read, width, noun="tensor" if self.all_channels else "plane")
             lines.append([(scene.glyphs.fit(progress, width), "accent")])
         columns = max(width - _LEGEND_WIDTH - 2, 10)
-        rows = height_of(max(height - 1 - len(lines), 1), scene.glyphs, colours=scene.colours)
+        rows = rows_in_lines(max(height - 1 - len(lines), 1), scene.glyphs, colours=scene.colours)
         self._tiling, plane = None, content
         if not self.all_channels and content.error.shape == content.size:
             self._tiling = _Tiling.make(content.size, (rows, columns))
@@ -169,7 +169,7 @@ class MapView(ElementsView):
         cursor_position = cursor_position if self._tiling is None else self._tiling.position_of(*cursor_position)
         cursor_cell = (int(cursor_position[0] / self._tile_size[0]), int(cursor_position[1] / self._tile_size[1]))
         map_lines = heat_lines(levels, scene.glyphs, colours=scene.colours, cursor=cursor_cell)
-        self._map_lines = len(lines), levels.shape[0], height_of(1, scene.glyphs, colours=scene.colours)
+        self._map_lines = len(lines), levels.shape[0], rows_in_lines(1, scene.glyphs, colours=scene.colours)
         legend_lines = self._legend_lines(scene, plane, has_nonfinite=bool((levels == NOT_FINITE).any()))
         for at in range(min(max(len(map_lines), len(legend_lines)), height - len(lines))):
             line: Line = [
@@ -210,11 +210,11 @@ class MapView(ElementsView):
             if clicked_position[0] >= shape[axis] or clicked_position[1] >= prod(other_sizes):
                 return None
             other_indices = (
-                [int(one) for one in np.unravel_index(clicked_position[1], other_sizes)] if other_sizes else []
+                [int(at) for at in np.unravel_index(clicked_position[1], other_sizes)] if other_sizes else []
             )
             index = (*other_indices[:axis], clicked_position[0], *other_indices[axis:])
         else:
-            if any(one >= size for one, size in zip(clicked_position, plane_size(shape), strict=True)):
+            if any(at >= size for at, size in zip(clicked_position, plane_size(shape), strict=True)):
                 return None
             index = (*self._cursor.index[:-2], *clicked_position[2 - min(len(shape), 2) :])
         return self.enter(scene) if clicked_position == cursor_position else self._cursor.go_to_index(index)
@@ -235,13 +235,13 @@ class MapView(ElementsView):
         if slab is not None and scene.glimpse is not None and scene.glimpse.part is not None and slab.has_plane(index):
             return _MapContent(size, _plane_error(scene.glimpse.part, index[:-2]), slab.largest)
         plane = None if scene.glimpse is None else scene.glimpse.plane
-        if plane is None or plane.place != index[:-2]:
+        if plane is None or plane.plane_index != index[:-2]:
             problem = "" if scene.glimpse is None else scene.glimpse.problem
             message = f"the plane [{','.join(map(str, index[:-2]))}] is being read .."
             return waiting_text(scene) if problem else Provisional(message, Until.ELEMENTS)
         statistics = None if scene.ready is None else scene.ready.statistics
         largest = plane.largest if statistics is None or statistics.unread_count else statistics.largest
-        return _MapContent(size, plane.difference_map, largest, plane.so_far)
+        return _MapContent(size, plane.difference_map, largest, plane.percent_read)
 
     def _map_position(self, shape: tuple[int, ...], axis: int) -> tuple[int, int]:
         index = self._cursor.index
@@ -281,7 +281,7 @@ class MapView(ElementsView):
         facts.append((f"{legend_text(scene)} 0..{numbers.number(content.largest)}", "muted"))
         if has_nonfinite:
             facts.append(("! NaN or infinite", "muted"))
-        if content.so_far:
+        if content.percent_read:
             facts.append(("blank: not read yet", "muted"))
         return [(scene.glyphs.fit(text, _LEGEND_WIDTH), style) for text, style in facts]
 
@@ -296,7 +296,7 @@ def _levels(content: _MapContent, rows: int, columns: int) -> np.ndarray:
     """Return the levels to draw in at most the given rows and columns. Small maps are enlarged."""
     levels = heat_levels(pool_plane(content.error, rows, columns), content.largest)
     enlargement = [
-        min(room // size, _MAX_ENLARGEMENT) for room, size in zip((rows, columns), levels.shape, strict=True)
+        min(limit // size, _MAX_ENLARGEMENT) for limit, size in zip((rows, columns), levels.shape, strict=True)
     ]
     return np.kron(levels, np.ones(enlargement, dtype=np.int64))
 
@@ -305,7 +305,7 @@ def _channels_map(statistics: TensorStatistics) -> _MapContent:
     """Return the map of all channels."""
     channel_count = statistics.shape[statistics.axis] if statistics.shape else 1
     size = channel_count, statistics.size // max(channel_count, 1)
-    return _MapContent(size, statistics.difference_map, statistics.largest, statistics.so_far)
+    return _MapContent(size, statistics.difference_map, statistics.largest, statistics.percent_read)
 
 
 def _channel_facts(statistics: TensorStatistics | None, index: tuple[int, ...]) -> list[tuple[str, str]]:

@@ -58,10 +58,11 @@ def histogram_lines(bins: Bins, label_width: int, column_width: int, glyphs: Gly
         glyphs: Characters for drawing.
         rows: Lines for the bars; one more line shows the values.
     """
-    bin_room = max(column_width - _COUNT_WIDTH - 1, _MIN_BINS)
-    sides = [np.repeat(counts, max(bin_room // max(len(counts), 1), 1)) for counts in bins.sides]
-    sides = [resample(counts, bin_room) for counts in sides]
-    top = max((float(counts.max(initial=0)) for counts in sides), default=0.0)  # of the bars, and not of finer bins
+    max_bins = max(column_width - _COUNT_WIDTH - 1, _MIN_BINS)
+    sides = [np.repeat(counts, max(max_bins // max(len(counts), 1), 1)) for counts in bins.sides]
+    sides = [resample(counts, max_bins) for counts in sides]
+    # The highest bar that is drawn, not the highest of the finer bins.
+    top = max((float(counts.max(initial=0)) for counts in sides), default=0.0)
     bar_lines = [_bars(counts, top, rows, glyphs) for counts in sides]
     titles = {0: "histogram", 1: "log counts"}
     lines: list[Line] = []

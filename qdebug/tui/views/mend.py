@@ -1,7 +1,7 @@
 """Edits of a quantized network: for the node under the cursor, the marked ones, and their effect on the outputs.
 
-An edit that is chosen is called marked here, to tell it from the one under the cursor. The modules of edits are loaded
-by the worker that lists the first ones: they take 27 MB, and a second.
+Edits that the user has chosen are called marked here, to distinguish them from the one under the cursor. The worker
+that lists the first edits imports their modules, which takes a second and 27 MB.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class MendView(DrawnView):
         self._unmarked_before: dict[int, list[str]] = {}
         self._node_key: tuple[int, int] | None = None
         self._current_name = ""
-        self._waiting_place: tuple[int, int] | None = None  # the node whose best edit is to be chosen once it is known
+        self._waiting_row_key: tuple[int, int] | None = None  # row whose best edit is marked once it is known
         self._gains_when_marked: dict[tuple[int, int | None, str], tuple[float, frozenset[str]]] = {}
         """For each marked edit, by backend and sample: its gain when it was marked, and the edits that were marked
         before."""
-        self._gains_source: object = None  # the recordings that this is of
+        self._gains_source: object = None  # the recordings that the gains belong to
         self._names_by_line: dict[int, str] = {}
         self._latest_written: tuple[tuple[str, ...], Path, str] | None = None
 
@@ -140,9 +140,8 @@ class MendView(DrawnView):
         if edit.name in marks:
             marks.remove(edit.name)
             remaining = self._listed_edits(scene)
-            if (
-                remaining and edit not in remaining
-            ):  # that of another node is not listed any more: the next one takes its line
+            # An edit of another node is listed only while it is marked: go to the edit that takes its line.
+            if remaining and edit not in remaining:
                 self._current_name = remaining[min(index, len(remaining) - 1)].name
             return f"{name} is no longer chosen"
         replaced_edits = [
@@ -170,13 +169,13 @@ class MendView(DrawnView):
 
     def try_best(self, scene: Scene) -> str:
         """Mark the edit that helps most, now or once it is known."""
-        self._waiting_place = scene.place
+        self._waiting_row_key = scene.row_key
         return self._choose_best(scene) or "the edits of this node are looked for; then the best of them is chosen .."
 
     def watch_scene(self) -> None:
         """Mark the waiting edit if its gain is now known, and redraw."""
         scene = self.scene
-        if self._waiting_place is not None and scene is not None:
+        if self._waiting_row_key is not None and scene is not None:
             message = self._choose_best(scene)
             if message:
                 self.stage.say(message)
@@ -185,8 +184,8 @@ class MendView(DrawnView):
     def _choose_best(self, scene: Scene) -> str:
         """Mark the edit that the diagnosis has tried, else the one with the largest gain; "" while that is unknown."""
         facts = _facts(scene)
-        if self._waiting_place != scene.place:
-            self._waiting_place = None
+        if self._waiting_row_key != scene.row_key:
+            self._waiting_row_key = None
             return ""
         if facts is None or scene.trial is None:
             return ""
@@ -198,9 +197,9 @@ class MendView(DrawnView):
             best = max(facts.gains, key=lambda name: worst_first_key(facts.gains[name]))
         is_settled = not scene.trial.activity or scene.trial.problem
         if not best:
-            self._waiting_place = None if is_settled else self._waiting_place
+            self._waiting_row_key = None if is_settled else self._waiting_row_key
             return _no_edits_text(scene) if is_settled and not own_names else ""
-        self._waiting_place = None
+        self._waiting_row_key = None
         if best in self._marked_names(scene):
             return "the edit that helps most is chosen already; space takes it back"
         self._current_name = best
@@ -314,7 +313,7 @@ class MendView(DrawnView):
         }
         return [*lines_above, header, *rows[visible_range.start : visible_range.stop], *lines_below]
 
-    def _output_lines(self, scene: Scene, width: int, room: int) -> list[Line]:
+    def _output_lines(self, scene: Scene, width: int, max_lines: int) -> list[Line]:
         """Draw the effect on the outputs (the worst ones if not all fit), and the progress of the replay."""
         ready, facts, wish = scene.trial, _facts(scene), self._edit_wish(scene)
         if not wish.edits:
@@ -344,7 +343,7 @@ class MendView(DrawnView):
             return progress_lines
         from qdebug.present.reports.scales import output_error, output_rows
 
-        max_outputs, outputs, more_lines = max(room - len(progress_lines) - 1, 1), effect.outputs, list[Line]()
+        max_outputs, outputs, more_lines = max(max_lines - len(progress_lines) - 1, 1), effect.outputs, list[Line]()
         if len(outputs) > max_outputs:
             outputs = tuple(
                 sorted(outputs, key=lambda output: worst_first_key(output.trial.sqnr_db))[: max(max_outputs - 1, 1)]

@@ -19,7 +19,7 @@ from textual.strip import Strip
 from qdebug.tui.drawing.draw import Piece, merge_pieces
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.drawing.look import Look
-from qdebug.tui.nodes.columns import ColumnLayout, header_cells, lay_out, mark, row_cells
+from qdebug.tui.nodes.columns import ColumnLayout, header_cells, lay_out, row_cells, row_signs
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import State
 from qdebug.tui.screens import ScreenId
@@ -77,7 +77,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
 
     @property
     def page_lines(self) -> int:
-        """Lines of a page."""
+        """Number of lines that a page key moves by."""
         return self.rows_shown
 
     def action_sort(self, direction: int) -> None:
@@ -96,7 +96,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         """Go to the first or the last node."""
         return scene.navigator.edge(direction)
 
-    def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  of the columns
+    def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  only the columns matter
         """Show the columns further right or left."""
         layout = self.layout_shown
         if layout is None or (direction > 0 and not layout.after):
@@ -106,7 +106,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         self.offset_columns += direction
         return ""
 
-    def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  whatever the node
+    def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  the same for every node
         """Open the tensor."""
         return ScreenId.TENSOR
 
@@ -124,7 +124,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         if self._navigator is not None and self._navigator.lines != self._lines_shown:
             self._resize_virtual()
         if self._navigator is not None and self.rows_shown > 0:
-            line, top = self._navigator.place, self.scroll_offset.y
+            line, top = self._navigator.line, self.scroll_offset.y
             margin = min(2, (self.rows_shown - 1) // 2)
             if line < top + margin:
                 self._scroll(max(line - margin, 0))
@@ -146,12 +146,12 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
             *(self.layout_shown, self.scroll_offset.y, self.size, self.look.palette.name, id(navigator)),
             *(navigator.arrangement_count, navigator.pattern, navigator.table.version, tuple(navigator.trail.marks)),
         )
-        previous_line, line = self._line_painted, navigator.place
+        previous_line, line = self._line_painted, navigator.line
         is_same, self._state_painted, self._line_painted = state == self._state_painted, state, line
         if not is_same:
             self.refresh()
         elif previous_line != line:
-            top = self.scroll_offset.y - 1  # the heading
+            top = self.scroll_offset.y - 1  # the header takes the first line
             refresh_lines(self, sorted({previous_line - top, line - top}))
 
     @property
@@ -179,7 +179,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         line, layout = event.y - 1 + self.scroll_offset.y, self.layout_shown
         if self._navigator is None or layout is None:
             return
-        self.stage.touch()
+        self.stage.cancel_pending()
         if event.y >= 1 and line < self._navigator.lines:
             row = self._navigator.line_to_row(line)
             self.stage.with_scene(lambda scene: ScreenId.TENSOR if scene.row == row else scene.navigator.put(row))
@@ -247,7 +247,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         """Return the cells of a row."""
         glyphs = self.look.glyphs
         style, is_match = state_style(state), navigator.is_match(row)
-        signs = mark(navigator.table, row, state, first, is_marked=row in navigator.trail.marks)
+        signs = row_signs(navigator.table, row, state, first, is_marked=row in navigator.trail.marks)
         pieces: list[Piece] = [
             (glyphs.cursor if row == navigator.cursor else " ", "cursor"),
             (signs[0], "first" if signs[0] == "!" else "accent"),
@@ -260,7 +260,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         for column, cell in zip(layout.columns[1:], cells[1:], strict=True):
             cell_style = styles.get(column.key, "plain")
             pieces += [(" ", "plain"), (cell, cell_style)] if cell_style == "match" else [(f" {cell}", cell_style)]
-        return merge_pieces(pieces)  # Textual works on each piece of each row, for each key
+        return merge_pieces(pieces)  # Textual processes each piece of each row at each key
 
     def _resize_virtual(self) -> None:
         size = 0 if self._navigator is None else self._navigator.lines

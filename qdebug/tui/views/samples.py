@@ -41,7 +41,7 @@ _MIN_BAR = 5
 """Minimum cells of a bar. A shorter bar is not informative."""
 _WORST_TEXT = "worst SQNR "
 _INTRODUCED_WIDTH = 14
-_INTRODUCED_FROM = 90
+_MIN_INTRODUCED_PAGE_WIDTH = 90
 """Minimum page width for showing the error that the node adds in each sample."""
 _MIN_BACKEND_WIDTH, _MAX_BACKEND_WIDTH, _TWO_NUMBERS_WIDTH = 14, 34, 24
 """Cells of a backend's column: minimum, maximum, and the width from which it also shows the introduced error."""
@@ -122,7 +122,7 @@ class SamplesView(DrawnView):
         elif result.status in _FAILING_STATUSES and result.declared is not None:
             lines += paragraph(f"the graphs differ in every sample: {safe_text(result.declared)}", scene, width)
         line_count = max(height - len(lines) - 1, 1)
-        shows_introduced = width >= _INTRODUCED_FROM and any(
+        shows_introduced = width >= _MIN_INTRODUCED_PAGE_WIDTH and any(
             sample_result.introduced is not None for sample_result in samples
         )
         bar_width = max(width - 51 - len(_WORST_TEXT) - shows_introduced * _INTRODUCED_WIDTH, 0)
@@ -204,7 +204,7 @@ def sample_errors(samples: Sequence[SampleResult]) -> np.ndarray:
 
 
 def _below_floor_text(samples: Sequence[SampleResult], floor: float | None) -> str:
-    """Return how many samples of an output are below the outputs' limit, which applies to all samples together."""
+    """Return how many samples of an output are below the outputs' limit, which applies to all samples as a whole."""
     if floor is None:
         return "as an output it is beyond its limit"
     count_below = sum(measured.sqnr_db is not None and measured.sqnr_db < floor for measured in samples)
@@ -262,7 +262,7 @@ class BackendsView(DrawnView):
         line_number = self._lines.start + line - 1
         if line < 1 or line_number not in self._lines or len(scene.backends) < 2:
             return None
-        if line_number == scene.navigator.place:
+        if line_number == scene.navigator.line:
             return self.enter(scene)
         scene.navigator.go(scene.navigator.line_to_row(line_number))
         return ""
@@ -275,7 +275,7 @@ class BackendsView(DrawnView):
             row = navigator.line_to_row(line)
             cells: list[object] = [scene.table.rows[row].node, scene.table.rows[row].tensor]
             for _, table in scene.backends:
-                other_row = None if table is None else _same_row(scene, table, row)
+                other_row = None if table is None else _corresponding_row(scene, table, row)
                 if table is None or other_row is None or table.results[other_row] is None:
                     cells += [None, None]
                 else:
@@ -297,9 +297,8 @@ class BackendsView(DrawnView):
         name_width = min(name_width, max(scene.table.longest_name, len(heading_text) + len(_INTRODUCED)))
         column_count = max(min((width - 4 - name_width) // (_MIN_BACKEND_WIDTH + 1), backend_count), 1)
         column_width = min(max((width - 4 - name_width) // column_count - 1, _MIN_BACKEND_WIDTH), _MAX_BACKEND_WIDTH)
-        shows_introduced = (
-            column_width >= _TWO_NUMBERS_WIDTH and navigator.metric != "introduced"
-        )  # once is enough of that
+        # If the metric is the introduced error, each column shows it already.
+        shows_introduced = column_width >= _TWO_NUMBERS_WIDTH and navigator.metric != "introduced"
         heading_text += _INTRODUCED if shows_introduced else ""
         first = window(scene.backend, backend_count, column_count).start
         titles: Line = [(f"   {glyphs.fit_end(heading_text, name_width):<{name_width}}", "accent")]
@@ -315,7 +314,7 @@ class BackendsView(DrawnView):
             note = f"backend {range_text} of {backend_count}; h and l show the others, as does a wider terminal"
             hidden_note = [[(f" {glyphs.fit_end(note, width - 1)}", "accent")]]
         line_count = max(height - 2 - len(hidden_note), 1)
-        self._lines = window(max(navigator.place, 0), navigator.lines, line_count)
+        self._lines = window(max(navigator.line, 0), navigator.lines, line_count)
         lines += [
             self._row_line(
                 scene, navigator.line_to_row(line), name_width, range(first, first + column_count), column_width
@@ -333,7 +332,7 @@ class BackendsView(DrawnView):
         """Select the first or the last node."""
         return scene.navigator.edge(direction)
 
-    def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  the screen knows the backends
+    def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  the main screen switches backends
         """Show the next or previous backend."""
         self.post_message(BackendStep(direction))
         return ""
@@ -356,7 +355,7 @@ _INTRODUCED = " and introduced"
 
 
 def _backend_cell(scene: Scene, table: NodeTable, row: int, size: int) -> tuple[str, str]:
-    other_row = _same_row(scene, table, row)
+    other_row = _corresponding_row(scene, table, row)
     if other_row is None or table.rows[other_row].missing is not None:
         return "no partner", "unknown"
     state = State(int(table.state[other_row]))
@@ -373,7 +372,7 @@ def _backend_cell(scene: Scene, table: NodeTable, row: int, size: int) -> tuple[
     return f"{sign_of(table, other_row)}{text}{introduced_text}", state_style(state)
 
 
-def _same_row(scene: Scene, table: NodeTable, row: int) -> int | None:
+def _corresponding_row(scene: Scene, table: NodeTable, row: int) -> int | None:
     """Return the corresponding row of another backend: with the same name, else with the same reference tensor."""
     if table is scene.table:
         return row
@@ -388,7 +387,7 @@ def _agreement_text(scene: Scene) -> str:
     """Return whether the backends fail together at the node under the cursor."""
     failing_count = compared_count = 0
     for _, table in scene.backends:
-        other_row = None if table is None else _same_row(scene, table, scene.row)
+        other_row = None if table is None else _corresponding_row(scene, table, scene.row)
         if table is None or other_row is None or table.results[other_row] is None:
             continue
         compared_count += 1

@@ -35,7 +35,7 @@ class Views(dict[ScreenId, View]):
 
     def make_side(self) -> View:
         """Create the panel with the facts about the tensor, for display beside another view."""
-        from qdebug.tui.views.tensor import TensorView  # not before there is room for it
+        from qdebug.tui.views.tensor import TensorView  # imported only if there is room for it
 
         side = TensorView(self._look, id="side")
         side.can_focus = False

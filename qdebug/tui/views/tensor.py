@@ -34,7 +34,7 @@ from qdebug.tui.drawing.glyphs import UNICODE, GlyphSet, wrap
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.elements.values import SideValues, ValueFacts
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.rows import PlannedRow, State, why
+from qdebug.tui.nodes.rows import PlannedRow, State, explain_status
 from qdebug.tui.reading.messages import DetailReady
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.elements import has_values, sample_text
@@ -86,16 +86,16 @@ class TensorView(TextScroll, View, can_focus=True, inherit_bindings=False):
 
     def __init__(self, look: Look | None = None, *, id: str = "tensor") -> None:  # noqa: A002  as Textual names it
         super().__init__(look or Look(UNICODE), self._facts, id=id)
-        self._row: tuple[int, int] | None = None
+        self._row_key: tuple[int, int] | None = None
 
     def _facts(self, width: int) -> Sequence[Line]:
         scene = self.scene
         if scene is None:
-            return [[(f" {self.nothing}", "muted")]]
+            return [[(f" {self.empty_text}", "muted")]]
         if width < _MIN_WIDTH:
             return []
-        if scene.place != self._row:
-            self._row = scene.place
+        if scene.row_key != self._row_key:
+            self._row_key = scene.row_key
             self.scroll_to(y=0, animate=False)
         return detail_lines(scene, width)
 
@@ -105,22 +105,22 @@ class TensorView(TextScroll, View, can_focus=True, inherit_bindings=False):
 
     @property
     def page_lines(self) -> int:
-        """Lines of a page."""
+        """Number of lines that a page key moves by."""
         return self.size.height
 
     def all_lines(self, scene: Scene, width: int) -> Sequence[Line]:
         """Return all facts."""
         return detail_lines(scene, max(width, _FILE_WIDTH))
 
-    def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002  of what is drawn
+    def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002  scrolls the drawn lines
         """Scroll."""
         return "" if self.scroll_by(lines) else "the facts end here" if lines > 0 else "the facts begin here"
 
-    def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  there is nothing
+    def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  the same for every tensor
         """Return a message that there is nothing to the side."""
         return "nothing to the side of the facts; enter goes to the values"
 
-    def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  whatever the tensor
+    def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  the same for every tensor
         """Open the values."""
         return ScreenId.VALUES
 
@@ -130,7 +130,7 @@ class TensorView(TextScroll, View, can_focus=True, inherit_bindings=False):
         worst_elements = () if scene is None or scene.ready is None else scene.ready.worst
         line = -1 if offset is None else self.lines_below(offset.y)
         if 0 <= line < len(worst_elements):
-            self.stage.touch()
+            self.stage.cancel_pending()
             index = ",".join(map(str, worst_elements[len(worst_elements) - 1 - line].index))
             self.stage.with_scene(lambda _: self.stage.to_element(index))
 
@@ -169,7 +169,7 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
         lines += _wrap_lines(ready.problem, width, "fail", glyphs)
     error_lines = [*_clipping_lines(result, width, glyphs), *_error_lines(result, width, glyphs)]
     samples = _sample_lines(result, sample, width, glyphs)
-    lines += samples if sample is not None else []  # what is asked for comes before what all samples give
+    lines += samples if sample is not None else []  # the selected sample comes before all samples
     if error_lines and navigator.samples > 1:
         lines.append([(f"all {navigator.samples} samples", "accent")])
     lines += error_lines
@@ -178,7 +178,7 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
     if ready is not None and result.metrics is not None:
         lines += [
             [],
-            *_worst_lines(ready, width, glyphs, steps=navigator.steps, is_constant=bool(navigator.table.first)),
+            *_worst_lines(ready, width, glyphs, steps=navigator.steps, is_constant=bool(navigator.table.first_number)),
         ]
     return lines
 
@@ -190,7 +190,7 @@ def _header_lines(scene: Scene, width: int) -> list[Line]:
     title = glyphs.fit(navigator.table.title(row), max(width - cell_len(op) - 2, 8)).rstrip()
     lines: list[Line] = [[(title, "title"), (f"  {glyphs.transliterate(op)}", "muted")]]
     style = "fail" if state.is_failing else "unknown" if state is State.INCOMPARABLE else "fine"
-    reason = plan_row.missing if result is None else why(result)
+    reason = plan_row.missing if result is None else explain_status(result)
     is_first = navigator.table.first_divergence() == row
     status = (
         f"{'! first divergence, ' if is_first else sign_of(navigator.table, row)}{state.word}{output_limit_note(scene)}"
@@ -218,7 +218,7 @@ def _header_lines(scene: Scene, width: int) -> list[Line]:
 
 def _is_doubtful(navigator: Navigator, result: NodeResult) -> bool:
     """Return whether the pairing should be shown first, since it is uncertain or pairs constants."""
-    return result.confidence < 1 or bool(navigator.table.first)
+    return result.confidence < 1 or bool(navigator.table.first_number)
 
 
 def _pairing_lines(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
@@ -313,9 +313,8 @@ def _side_lines(
     elif value_range is not None:
         rows.append(("min .. max", value_range[0].replace("..", " .. "), value_range[1].replace("..", " .. ")))
     is_read = ready is not None and (values is not None or ready.recorded is not None)
-    line_above = (
-        place_text if is_read and len(place_text) >= label_width else ""
-    )  # its own line where the column is too narrow for it
+    # The sample has a line of its own if the column of labels is too narrow for it.
+    line_above = place_text if is_read and len(place_text) >= label_width else ""
     text_beside = place_text if is_read and not line_above else ""
     header: Line = [
         (text_beside.ljust(label_width), "accent"),
@@ -413,9 +412,10 @@ def _clipping_lines(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Li
     facts = dict(rail_facts(result.saturation))
     items = [(short, facts[label]) for label, short in _RAIL_TITLES.items() if label in facts]
     items = [(short, text) for short, text in items if short != "Relu's zero" or text != "0"]
-    if items and {facts[label] for label in _CLIPPED_LABELS} == {"0"}:  # one fact, and the one that is asked for
+    if items and {facts[label] for label in _CLIPPED_LABELS} == {"0"}:  # one item instead of three zeros
         items = [("clipped", _NOTHING_CLIPPED), *items[len(_CLIPPED_LABELS) :]]
-    lost = row_cell(result, "clipping").text  # of what the backend's own inputs give, which the reference may not reach
+    # Clipping of a replay on the backend's own inputs, which may clip values where the reference has none to clip.
+    lost = row_cell(result, "clipping").text
     if items and lost != numbers.MISSING:
         items.append(("cuts off at most", lost.removeprefix("+")))
     return _pack_items("codes", items, width, glyphs) if items else []
@@ -431,7 +431,7 @@ def _pack_items(
     used_width = indent
     for title, value in items:
         value_width = max(width - indent - len(title) - 1, 1)
-        value = glyphs.transliterate(value) if len(value) <= value_width else glyphs.fit(value, value_width)  # noqa: PLW2901  it must fit
+        value = glyphs.transliterate(value) if len(value) <= value_width else glyphs.fit(value, value_width)  # noqa: PLW2901  cut to fit
         size = len(title) + len(value) + 1
         if used_width + size > width and len(line) > 1:
             lines.append(line)
@@ -452,7 +452,7 @@ def _sample_lines(result: NodeResult, sample: int | None, width: int, glyphs: Gl
     errors = sample_errors(result.samples)
     is_finite = np.isfinite(errors)
     top = float(np.max(errors, initial=0.0, where=is_finite)) or 1.0
-    heights = np.where(is_finite, errors, top)  # what is not finite is as high as any
+    heights = np.where(is_finite, errors, top)  # a full bar if not finite
     indent, bar_width = _label_width(width), max(width // 3, 8)
     bar_text = (
         bars(pool(heights, bar_width) if sample_count > bar_width else heights, glyphs) if errors.any() else "no error"
@@ -467,7 +467,7 @@ def _sample_lines(result: NodeResult, sample: int | None, width: int, glyphs: Gl
     )
     label = "shown" if sample_result.sample == sample else "worst SQNR"
     label += f": sample {sample_result.sample} of 0..{sample_count - 1}: "
-    label += f"{sample_result.status}, " if shows_status else ""  # where none is beyond the limit alone, the whole is
+    label += f"{sample_result.status}, " if shows_status else ""  # each sample may be within while all together fail
     label += f"{numbers.number(sample_result.sqnr_db)} dB, max abs {numbers.number(sample_result.max_abs)}"
     header: Line = [("samples".ljust(indent), "muted"), (bar_text + "  ", "fine")]
     if indent + len(bar_text) + 2 + len(label) <= width:
@@ -481,9 +481,9 @@ def _worst_lines(ready: DetailReady, width: int, glyphs: GlyphSet, *, steps: int
     if not rows:
         return [] if ready.is_complete else [[("looking for the worst elements ..", "muted")]]
     columns = [list(column) for column in zip(_WORST_TITLES, *rows, strict=True)]
-    if is_constant:  # which has no samples
+    if is_constant:  # constants have no samples
         del columns[1]
-    elif steps > 1:  # an index says which element only with its step; the sample stands above
+    elif steps > 1:  # with several steps, the heading names the sample, and each line its step
         columns[1] = ["step", *(str(element.step) for element in ready.worst)]
     columns = [column for column in columns if set(column[1:]) != {numbers.MISSING}]
     widths = [max(map(len, column)) for column in columns]

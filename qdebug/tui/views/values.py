@@ -28,7 +28,7 @@ _MAX_NUMBER = 9
 _MARK_WIDTH = 2
 """Cells before an element: its mark, and the separator from its left neighbour."""
 _LABEL = 6
-_LEAST_ROWS = 3
+_MIN_ROWS = 3
 """Minimum number of rows of elements beside a histogram. If fewer fit, the histogram is hidden."""
 _HISTOGRAM_LABEL = 12
 """Cells before the histograms."""
@@ -66,7 +66,7 @@ class ValuesView(ElementsView):
             return [header, [], [(" the tensor has no elements", "muted")]]
         footer = _element_lines(scene, slab, self._cursor.index, width, self._cursor.rank(scene))
         histograms = _histogram_lines(scene, width)
-        footer = [*histograms, *footer] if height - len(histograms) - len(footer) - 4 >= _LEAST_ROWS else footer
+        footer = [*histograms, *footer] if height - len(histograms) - len(footer) - 4 >= _MIN_ROWS else footer
         row_count = max(height - 2 - len(footer) - 2, 1)
         self._axes = _plane_axes(slab)
         note = window_note(scene) if slab.is_partial or scene.outcome is None else ""
@@ -86,7 +86,9 @@ class ValuesView(ElementsView):
         """Choose which dimension runs down, and the cells per part of an element. Return how many columns fit."""
         row_extent, column_extent = _plane_extents(slab, self._axes)
         columns = 1
-        for _ in range(2):  # how long the texts are depends on how many are seen
+        # The number of columns depends on their width, which depends on the visible elements: the second pass corrects
+        # the first.
+        for _ in range(2):
             self._is_transposed = min(column_extent, row_count) * min(row_extent, columns) > min(
                 row_extent, row_count
             ) * min(column_extent, columns)
@@ -105,7 +107,7 @@ class ValuesView(ElementsView):
                 *self._part_widths[1:],
             )
             columns = max((width - _LABEL - 1) // self._cell_width, 1)
-        missing_width = _LABEL + 1 + self._cell_width - width  # of one column: then both sides are cut alike
+        missing_width = _LABEL + 1 + self._cell_width - width  # not even one column fits: cut both sides equally
         if missing_width > 0:
             sides = self._part_widths[:2]
             max_width = max((sum(sides) - missing_width) // len(sides), 1)
@@ -119,7 +121,7 @@ class ValuesView(ElementsView):
         return _MARK_WIDTH + sum(self._part_widths) + between
 
     def _writers(self, slab: Slab) -> tuple[Callable[[tuple[int, ...]], str], ...]:
-        """Return a function that formats each part of an element."""
+        """Return a function for each displayed part of an element, which formats it."""
         writers = _make_writers(slab, self._cursor.form)
         return writers[1:2] if slab.only_side else writers
 
@@ -187,7 +189,7 @@ class ValuesView(ElementsView):
             line: Line = [(str(row).rjust(_LABEL), "cursor" if is_cursor_row else "muted")]
             for column in visible_columns:
                 index, is_chosen = self._index_in_slab(slab, row, column), is_cursor_row and column == down[1]
-                if index is None:  # on its way
+                if index is None:  # not read yet
                     line.append(("..".rjust(self._cell_width), "muted"))
                     continue
                 texts = [
@@ -235,14 +237,14 @@ def _plane_extents(slab: Slab, axes: tuple[int, int]) -> tuple[int, int]:
     return first, last
 
 
-def _fit_text(scene: Scene, text: str, room: int) -> str:
+def _fit_text(scene: Scene, text: str, width: int) -> str:
     """Format an element for its cell, and mark it if it is cut."""
-    return text if len(text) <= room else scene.glyphs.fit(text, room)
+    return text if len(text) <= width else scene.glyphs.fit(text, width)
 
 
 def _real_text(value: float, digits: int) -> str:
     """Format a number to fit an element's cell, dropping digits rather than truncating the exponent."""
-    texts = (numbers.number(value, digits=some) for some in range(digits, 0, -1))
+    texts = (numbers.number(value, digits=count) for count in range(digits, 0, -1))
     return next((text for text in texts if len(text) < _MAX_NUMBER), numbers.number(value, digits=1))
 
 
@@ -280,7 +282,7 @@ def _style(slab: Slab, index: tuple[int, ...], *, is_difference: bool, is_chosen
         return "first"
     backend_value, reference_value = slab.backend[index], slab.reference[index]
     if not (np.isfinite(backend_value) and np.isfinite(reference_value)):
-        return "fail" if slab.difference(index) else "plain"  # the same on both sides is no error
+        return "fail" if slab.difference(index) else "plain"  # equal values that are not finite are no error
     if is_difference:
         size = abs(float(slab.difference(index)))
         return "muted" if not size else "fail" if size > slab.largest / 2 else "plain"
@@ -288,7 +290,7 @@ def _style(slab: Slab, index: tuple[int, ...], *, is_difference: bool, is_chosen
 
 
 def _make_writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], ...]:
-    """Return a function for each of the three blocks that formats an element."""
+    """Return functions that format the reference, the backend and the difference of an element."""
 
     def real_writer(values: np.ndarray) -> Callable[[tuple[int, ...]], str]:
         if is_whole(values.dtype.name):
@@ -301,8 +303,8 @@ def _make_writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], st
             return lambda at: str(stored[at])
         return real_writer(values) if form == "codes" else lambda at: hex_of(stored[at])
 
-    def steps_text(at: tuple[int, ...]) -> str:
-        distance = slab.difference_in_steps(at)
+    def lsb_text(at: tuple[int, ...]) -> str:
+        distance = slab.difference_in_lsb(at)
         return difference_text(at, 4) if distance is None else _real_text(distance, 4)
 
     def difference_text(at: tuple[int, ...], digits: int = 3) -> str:
@@ -312,7 +314,7 @@ def _make_writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], st
 
     if form == "real":
         return real_writer(slab.reference), real_writer(slab.backend), difference_text
-    return raw_writer(slab.reference, slab.reference_codes), raw_writer(slab.backend, slab.backend_codes), steps_text
+    return raw_writer(slab.reference, slab.reference_codes), raw_writer(slab.backend, slab.backend_codes), lsb_text
 
 
 def hex_of(value: np.generic) -> str:
@@ -342,8 +344,8 @@ def _element_lines(scene: Scene, slab: Slab, index: tuple[int, ...], width: int,
     else:
         error = _exact_difference(slab, index) if _are_integers(slab) else format(float(slab.difference(index)), ".6g")
         parts += [f"reference {reference_text}", f"backend {backend_text}", f"difference {error}"]
-        if (steps := slab.difference_in_steps(index)) is not None:
-            parts.append(f"{steps:.4g} LSB")
+        if (lsb := slab.difference_in_lsb(index)) is not None:
+            parts.append(f"{lsb:.4g} LSB")
     for side, codes in (("ref code", slab.reference_codes), ("code", slab.backend_codes)):
         if codes is not None:
             parts.append(f"{side} {codes[index]}")

@@ -27,7 +27,7 @@ from qdebug.tui.screens import ScreenId
 from qdebug.tui.widgets.lines import Lines
 from qdebug.tui.widgets.prompt import Question
 
-if TYPE_CHECKING:  # there are results long after the first frame
+if TYPE_CHECKING:  # not imported at run time, so that the first frame is drawn sooner
     from qdebug.compare.result.limits import Acknowledgement
     from qdebug.compare.result.result import NodeResult, RunComparison
     from qdebug.present.reports.document import Grid
@@ -60,14 +60,14 @@ Line = list[Piece]
 """One line of a screen."""
 
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
-"""Column names, and the cells of each line."""
+"""Column names, and the cells of each row."""
 
 WHEEL = 3
 """Lines per step of the wheel."""
 
-_ALL_LINES = 5000
+_MAX_FILE_LINES = 5000
 """Maximum number of lines of a list that is written to a file."""
-_LEAST_NAME = 12
+_MIN_NAME_WIDTH = 12
 """Minimum cells for names in a table, as long as other columns can be left out."""
 _STYLES = {
     State.PENDING: "muted",
@@ -118,8 +118,8 @@ class Scene:
         return self.navigator.cursor
 
     @property
-    def place(self) -> tuple[int, int]:
-        """The backend and the row number, which identify the row."""
+    def row_key(self) -> tuple[int, int]:
+        """The backend and the row number, which identify the row under the cursor."""
         return self.backend, self.navigator.number
 
     @property
@@ -129,19 +129,19 @@ class Scene:
 
     @property
     def outcome(self) -> NodeResult | None:
-        """Its comparison; None if there is none yet."""
+        """The comparison of the row under the cursor; None if it is not compared yet."""
         return self.table.results[self.row]
 
 
 def origin_row(scene: Scene) -> int | None:
     """Return the row of the origin named by the verdict, or of the part that contains it; None if there is none."""
-    way = () if scene.result is None else scene.result.verdict.way
-    return scene.table.row_of(way[-1]) if way else None
+    path = () if scene.result is None else scene.result.verdict.way
+    return scene.table.row_of(path[-1]) if path else None
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of the node under the cursor that should be opened.
+    """A constant of the node under the cursor, as the target of a view.
 
     Args:
         name: Its name; "" for the first constant.
@@ -155,7 +155,7 @@ Target = ScreenId | Constant
 
 
 class Stage(Screen[None]):
-    """Services of the screen for its views."""
+    """The methods of the main screen that its views may call."""
 
     @abstractmethod
     def say(self, message: str) -> None:
@@ -167,7 +167,7 @@ class Stage(Screen[None]):
 
     @abstractmethod
     def ask(self, question: Question) -> None:
-        """Ask for a text."""
+        """Open the prompt with a question."""
 
     @abstractmethod
     def to_element(self, text: str) -> str:
@@ -177,14 +177,14 @@ class Stage(Screen[None]):
         """
 
     @abstractmethod
-    def touch(self) -> None:
-        """Cancel a waiting jump, as nearly every key and click does."""
+    def cancel_pending(self) -> None:
+        """Close the prompt and cancel a waiting jump, as nearly every key and click does."""
 
 
 class View(Widget, can_focus=True):
-    """A screen. Its keys are its `BINDINGS`. If it has no use for a shared key, it returns a message.
+    """A screen. Its keys are its `BINDINGS`. For a shared key without a use, it returns a message that says so.
 
-    The action of a key is a method that takes the scene and returns a message, so that tests work without a terminal.
+    The action of a key is a method that takes the scene and returns a message, so that tests need no terminal.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = []
@@ -194,7 +194,7 @@ class View(Widget, can_focus=True):
     """Whether it is a list that may continue beyond the screen."""
     has_worst = False
     """Whether it has a sequence of worst positions, which `worst` steps through."""
-    nothing = ""
+    empty_text = ""
     """Why there is nothing to draw while there is no scene."""
     json_title = ""
     """Description of its JSON in the message after an export; "" for the name of the view."""
@@ -216,7 +216,7 @@ class View(Widget, can_focus=True):
 
     @property
     def page_lines(self) -> int:
-        """Lines of a page."""
+        """Number of lines that a page key moves by."""
         return max(self.size.height - 3, 1)
 
     @property
@@ -224,11 +224,11 @@ class View(Widget, can_focus=True):
         """Whether it shows a map of the plane through the element."""
         return False
 
-    def all_lines(self, scene: Scene, width: int) -> Sequence[Line]:  # noqa: ARG002  of those that list
+    def all_lines(self, scene: Scene, width: int) -> Sequence[Line]:  # noqa: ARG002  used by overrides
         """Return the whole content, including scrolled parts, for a file."""
         return ()
 
-    def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002  for those that move
+    def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002  used by overrides
         """Move up or down. Return why nothing happened, or ""."""
         return f"nothing to move in on the screen {self.view}"
 
@@ -236,7 +236,7 @@ class View(Widget, can_focus=True):
         """Move to the top or the bottom."""
         return self.move(scene, direction * 1_000_000_000)
 
-    def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  for those that move
+    def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  used by overrides
         """Move left or right. Return why nothing happened, or ""."""
         return f"nothing to the {'right' if direction > 0 else 'left'} on the screen {self.view}"
 
@@ -244,11 +244,11 @@ class View(Widget, can_focus=True):
         """Go to the next or previous worst position. Called only if `has_worst` is set."""
         raise NotImplementedError
 
-    def next_form(self, scene: Scene) -> str | None:  # noqa: ARG002  for those with forms of their own
+    def next_form(self, scene: Scene) -> str | None:  # noqa: ARG002  used by overrides
         """Switch to the next form. Return None if the next form is another widget, or the first form again."""
         return None
 
-    def click(self, scene: Scene, column: int, line: int) -> Target | str | None:  # noqa: ARG002  likewise
+    def click(self, scene: Scene, column: int, line: int) -> Target | str | None:  # noqa: ARG002  used by overrides
         """Select the item at a column and line. Open it if it is already selected.
 
         Returns:
@@ -260,11 +260,11 @@ class View(Widget, can_focus=True):
         """Return the rows of the nodes that it shows, in order."""
         return [scene.row]
 
-    def table(self, scene: Scene) -> Table | None:  # noqa: ARG002  for those that show something else than nodes
-        """Return its column names and lines, if it is a table of anything other than nodes."""
+    def table(self, scene: Scene) -> Table | None:  # noqa: ARG002  used by overrides
+        """Return the column names and rows of a table that does not list nodes; None for all other views."""
         return None
 
-    def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:  # noqa: ARG002  where it is of all
+    def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:  # noqa: ARG002  used by overrides
         """Return a function that writes the view's JSON; None for the JSON of the node or comparison.
 
         Args:
@@ -273,11 +273,11 @@ class View(Widget, can_focus=True):
         """
         return None
 
-    def trial(self, scene: Scene) -> TrialWish | None:  # noqa: ARG002  for those that replay
+    def trial(self, scene: Scene) -> TrialWish | None:  # noqa: ARG002  used by overrides
         """Return a request for a replay; None without one."""
         return None
 
-    def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:  # noqa: ARG002  the same
+    def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:  # noqa: ARG002  used by overrides
         """Return a shell command that is equivalent to the view; None for the command that opens it.
 
         Args:
@@ -286,11 +286,11 @@ class View(Widget, can_focus=True):
         """
         return None
 
-    def try_best(self, scene: Scene) -> str:  # noqa: ARG002  where there are edits
+    def try_best(self, scene: Scene) -> str:  # noqa: ARG002  used by overrides
         """Try the edit with the largest gain."""
         return f"nothing to try on the screen {self.view}"
 
-    def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  for those that look
+    def enter(self, scene: Scene) -> Target | str:  # noqa: ARG002  used by overrides
         """Go deeper: return the screen to go to, the constant to open, or why there is neither."""
         return ScreenId.TENSOR
 
@@ -317,31 +317,31 @@ class DrawnView(Lines, View, can_focus=True):
         """Return the lines of the view."""
         scene = self.scene
         if scene is None:
-            return [[(f" {self.nothing}", "muted")]]
+            return [[(f" {self.empty_text}", "muted")]]
         return fit_lines(self.draw(scene, width, height), height)
 
     def all_lines(self, scene: Scene, width: int) -> Sequence[Line]:
         """Return the whole content, including scrolled parts, for a file. Meaning expressed only by colour is lost."""
-        height = _ALL_LINES if self.is_list else self.size.height
+        height = _MAX_FILE_LINES if self.is_list else self.size.height
         return self.draw(replace(scene, colours=False), width, height)
 
     def on_click(self, event: Click) -> None:
         """Select the clicked item, or open it if it is already selected."""
         at = event.get_content_offset(self)
         if at is not None and self.scene is not None:
-            self.stage.touch()
+            self.stage.cancel_pending()
             self.stage.with_scene(lambda scene: self.click(scene, at.x, at.y))
 
     def on_mouse_scroll_down(self) -> None:
-        """Move down in it."""
+        """Move down."""
         self._wheel(1)
 
     def on_mouse_scroll_up(self) -> None:
-        """Move up in it."""
+        """Move up."""
         self._wheel(-1)
 
     def _wheel(self, direction: int) -> None:
-        self.stage.touch()
+        self.stage.cancel_pending()
         self.stage.with_scene(lambda scene: self.move(scene, direction * WHEEL))
 
 
@@ -406,7 +406,7 @@ def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list
 
 
 def sign_of(table: NodeTable, row: int) -> str:
-    """Return the symbol of a row's state and a space, such as "* " for failing; "" if the word is sufficient."""
+    """Return the symbol of a row's state and a space, such as "* " for failing; "" if the state has none."""
     character = sign(table, row, int(table.state[row]))
     return "" if character in " ." else f"{character} "
 
@@ -431,10 +431,10 @@ def fit_lines(lines: Sequence[Line], max_lines: int) -> list[Line]:
     return [*lines[:line_count], *([[(note, "accent")]] if max_lines > 0 else [])]
 
 
-def window(cursor: int, size: int, room: int) -> range:
-    """Return a range of up to `room` lines out of `size`, with the cursor near the middle."""
-    start = max(min(cursor - room // 2, size - room), 0)
-    return range(start, min(start + room, size))
+def window(cursor: int, size: int, line_count: int) -> range:
+    """Return up to `line_count` consecutive positions out of `size`, with the cursor near the middle."""
+    start = max(min(cursor - line_count // 2, size - line_count), 0)
+    return range(start, min(start + line_count, size))
 
 
 def grid_lines(
@@ -457,15 +457,15 @@ def grid_lines(
         *reversed(columns),
     ]
 
-    def room() -> int:
+    def free_width() -> int:
         return width - 2 - sum(sizes[at] + 2 for at in columns if at not in grid.names) - 2 * len(grid.names)
 
     for at in columns_to_drop:
-        if room() < _LEAST_NAME and len(columns) > 2 and at in columns and at not in grid.names:
+        if free_width() < _MIN_NAME_WIDTH and len(columns) > 2 and at in columns and at not in grid.names:
             columns.remove(at)
     rows = [list(row) for row in (grid.titles, *grid.rows)]
     for at in grid.names:
-        sizes[at] = max(min(sizes[at], room()), 8)
+        sizes[at] = max(min(sizes[at], free_width()), 8)
         for row, name in zip(rows, glyphs.fit_distinct([row[at] for row in rows], sizes[at]), strict=True):
             row[at] = name
     lines: list[Line] = []

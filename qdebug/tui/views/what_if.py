@@ -34,11 +34,11 @@ _OPTIONAL_LINES = ("codes", "span of codes", "MSE", "clipped")
 """Lines of the table that are left out if there is not enough room, in this order."""
 _STEPS_OF_2 = 64
 """Number of steps of the scale between two powers of two; one step is about 1.1 %."""
-_MOST_STEPS = 32 * _STEPS_OF_2
-_PLOT_MOST, _UNDER_PLOT = 8, 3
-"""Maximum number of histogram lines, and the number of lines below it for both ranges and the numbers at the ends."""
+_MAX_STEPS = 32 * _STEPS_OF_2
+_MAX_PLOT_LINES, _LINES_BELOW_PLOT = 8, 3
+"""Maximum number of histogram lines, and the number of lines below them: both ranges, and the values at the ends."""
 _SWEEP_OCTAVES, _SWEEP_SCALES = 3, 28
-"""Octaves that the curve extends to either side, and the number of scales besides the trial; the same for any width."""
+"""Octaves of the curve to either side of the trial, and its number of scales besides the trial, for any width."""
 _FIELDS = ("scale", "zero point", "calibrator", "scheme")
 _PAGE_STEPS = 8
 """Number of steps per page key."""
@@ -145,7 +145,7 @@ class WhatIfView(DrawnView):
             return quant_before
         steps_before = self._scale_steps, self._zero_point_steps
         if self._field == 0:
-            self._scale_steps = min(max(self._scale_steps + steps, -_MOST_STEPS), _MOST_STEPS)
+            self._scale_steps = min(max(self._scale_steps + steps, -_MAX_STEPS), _MAX_STEPS)
         else:
             zero_point = int(quant_before.zero_point.ravel()[0])
             self._zero_point_steps += (
@@ -262,7 +262,7 @@ class WhatIfView(DrawnView):
             None if facts.current_quant is None else _estimate_error(facts.histogram, facts.current_quant)
         )
         replay = _replay_of(scene, quant)
-        from qdebug.present.reports.scales import trial_rows  # loaded by then, by the worker that found the facts
+        from qdebug.present.reports.scales import trial_rows  # already imported by the worker
 
         rows = trial_rows((facts.current_quant, quant), (now_error, error), () if replay is None else replay.outputs)
         rows = self._with_choices(facts, rows)
@@ -299,10 +299,10 @@ class WhatIfView(DrawnView):
                     scene, (f"{mark}{label}", current_text, trial_text), width, "cursor" if is_selected else "plain"
                 )
             )
-        line_count = height - len(lines) - len(words)  # both drawings give way to what is said
+        line_count = height - len(lines) - len(words)  # the text takes precedence over both drawings
         sweep = self._sweep_lines(scene, facts, quant, width) if line_count > 0 else []
-        line_count -= len(sweep) + _UNDER_PLOT
-        plot = _plot_lines(scene, facts, quant, width, min(line_count, _PLOT_MOST)) if line_count > 0 else []
+        line_count -= len(sweep) + _LINES_BELOW_PLOT
+        plot = _plot_lines(scene, facts, quant, width, min(line_count, _MAX_PLOT_LINES)) if line_count > 0 else []
         return [*lines, *sweep, *plot, *words]
 
     def _with_choices(self, facts: TrialFacts, rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
@@ -322,7 +322,7 @@ class WhatIfView(DrawnView):
             errors = [
                 _estimate_error(facts.histogram, replace(quant, scale=quant.scale * factor)) for factor in factors
             ]
-            levels = np.array([-np.inf if stride is None else stride.sqnr_db for stride in errors])
+            levels = np.array([-np.inf if error is None else error.sqnr_db for error in errors])
             self._latest_sweep = quant, facts, levels
         levels = self._latest_sweep[2]
         if not np.isfinite(levels).any():
@@ -336,9 +336,8 @@ class WhatIfView(DrawnView):
         if recorded_error is not None and recorded_error.sqnr_db > level:
             best_text = "the recorded one beats all"
         sweep_title = f"  {_SWEEP_SCALES + 1} scales, 1/{2**_SWEEP_OCTAVES}..{2**_SWEEP_OCTAVES}x"
-        stride = -(
-            -_SWEEP_SCALES // max(width - _LABEL_WIDTH - _SIDE_WIDTH - 1, 8)
-        )  # scales from one column to the next
+        # Number of scales from one column to the next.
+        stride = -(-_SWEEP_SCALES // max(width - _LABEL_WIDTH - _SIDE_WIDTH - 1, 8))
         heights = heights[_SWEEP_SCALES // 2 % stride :: stride]
         columns, middle = len(heights), _SWEEP_SCALES // 2 // stride
         bar_text = bars(heights, scene.glyphs)
@@ -397,7 +396,7 @@ def _recorded_level_text(scene: Scene, replay: Replay) -> Sequence[str]:
         stats = None if result is None else result.metrics
         if output.against != "reference" or result is None or stats is None or stats.sqnr_db is None:
             continue
-        if replay.samples != len(result.samples):  # what is not replayed has an error of its own
+        if replay.samples != len(result.samples):  # the recorded level covers other samples, too
             continue
         recorded_text, replayed_text = numbers.number(stats.sqnr_db), numbers.number(output.now.sqnr_db)
         if recorded_text != replayed_text:
@@ -435,15 +434,18 @@ def _replay_text(ready: TrialReady | None) -> Sequence[str]:
     if not replay.samples:
         return replay.notes
     against = f", outputs against the {replay.outputs[0].against} ones" if replay.outputs else ""
-    return [f"{replay.samples} samples replayed{against}", *replay.notes]  # what to type next is said by the command
+    return [f"{replay.samples} samples replayed{against}", *replay.notes]
 
 
 def _table_line(scene: Scene, cells: tuple[str, str, str], width: int, style: str) -> Line:
     label, current_text, trial_text = (scene.glyphs.transliterate(cell) for cell in cells)
     side_width = max(min(_SIDE_WIDTH, (width - _LABEL_WIDTH) // 2), 8)
-    label_room = max(width - side_width * 2, 8)
+    max_label_width = max(width - side_width * 2, 8)
     return [
-        (scene.glyphs.fit(label, min(_LABEL_WIDTH, label_room) - 1) + " ", style if style == "cursor" else "muted"),
+        (
+            scene.glyphs.fit(label, min(_LABEL_WIDTH, max_label_width) - 1) + " ",
+            style if style == "cursor" else "muted",
+        ),
         (scene.glyphs.fit(current_text, side_width), "plain"),
         (scene.glyphs.fit_end(trial_text, max(width - _LABEL_WIDTH - side_width, 8)), style),
     ]
@@ -455,9 +457,8 @@ def _plot_lines(scene: Scene, facts: TrialFacts, quant: QuantParams, width: int,
     columns = max(width - 10, 8)
     if not histogram.counts.size or histogram.coarse:
         return []
-    heights = np.sqrt(
-        _resample_counts(histogram.counts, columns * 2).astype(np.float64)
-    )  # the root keeps thin tails visible
+    # The square root keeps thin tails visible.
+    heights = np.sqrt(_resample_counts(histogram.counts, columns * 2).astype(np.float64))
     dots = np.ceil(heights / max(float(heights.max()), 1.0) * 4 * height)
     lines: list[Line] = []
     for at, text in enumerate(area(dots, height, scene.glyphs)):

@@ -15,7 +15,7 @@ from qdebug.present.rows import judged_words
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.glyphs import wrap
 from qdebug.tui.drawing.look import Look
-from qdebug.tui.nodes.rows import why
+from qdebug.tui.nodes.rows import explain_status
 from qdebug.tui.nodes.walk import own_share
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.view import DrawnView, Line, Scene, acknowledgement_text, heading
@@ -23,7 +23,7 @@ from qdebug.tui.views.view import DrawnView, Line, Scene, acknowledgement_text, 
 __all__ = ["WhyView"]
 
 _LABEL_WIDTH = 14
-_MOST, _OUTPUTS = 1000, 3
+_MAX_REASON_LENGTH, _MAX_OUTPUTS = 1000, 3
 """Maximum number of characters of a reason, and maximum number of outputs shown for tried edits."""
 _REPLAYED_NOTE = "a replay does as the backend declares, so that this counts neither as added here nor as unexplained"
 
@@ -92,13 +92,13 @@ def _all_facts(scene: Scene) -> list[Fact]:
 def _diagnosis_facts(scene: Scene, result: NodeResult) -> list[Fact]:
     """Return the node's fault, its share of the output's error, and the tried edits."""
     fault = scene.table.diagnosis.get(scene.row)
-    reason = fault.why if fault is not None else why(result)
-    facts: list[Fact] = [("why", safe_text(reason, limit=_MOST), "accent")] if reason else []
+    reason = fault.why if fault is not None else explain_status(result)
+    facts: list[Fact] = [("why", safe_text(reason, limit=_MAX_REASON_LENGTH), "accent")] if reason else []
     if fault is None or scene.result is None:
         return facts
     facts.append(("share", f"{share_text(share_of(fault))} of the output's error", "plain"))
     remedies = [remedy for remedy in fault.remedies if remedy.nodes == 1]
-    lines = [remedy_line(remedy, scene.result, most=_OUTPUTS) for remedy in remedies]
+    lines = [remedy_line(remedy, scene.result, most=_MAX_OUTPUTS) for remedy in remedies]
     return [*facts, *(("try (X)", line, "fine") for line in lines)]
 
 
@@ -110,7 +110,7 @@ def _comparison_facts(result: NodeResult, samples: int) -> list[Fact]:
         bias = "" if stats.lsb_bias is None else f", mean with sign {numbers.number(stats.lsb_bias)} LSB"
         samples_text = f" of {numbers.grouped(samples)} samples" if samples > 1 else ""
         count_text = f"{numbers.mismatches(stats)} of {numbers.grouped(stats.count)} elements{samples_text} differ"
-        size_text = f"by at most {numbers.number(stats.max_abs)}"  # in the units of the tensor, where it has no steps
+        size_text = f"by at most {numbers.number(stats.max_abs)}"  # in the tensor's own unit if it is not quantized
         size_text = size_text if stats.max_lsb is None else f"by at most {numbers.number(stats.max_lsb)} LSB"
         if stats.estimated:
             size_text = f"SQNR about {numbers.metric('sqnr_db', stats.sqnr_db)} dB"

@@ -12,7 +12,7 @@ def has_terminal_size(event: Resize, screen: Screen[Any]) -> bool:
     """Return whether a resize event has the current size of the terminal. If not, prevent the layout for it.
 
     Each layout reports its size to the screen. If two sizes follow each other quickly, as at the start, each layout
-    would bring back the other size, forever and at full load (Textual 8.2.8).
+    would bring back the other size, in an endless loop at full load (Textual 8.2.8).
     """
     if event.size == screen.app.size:
         return True

@@ -1,7 +1,7 @@
 """Widgets that paint lines with Textual's Line API: fixed lines, and text that scrolls.
 
 Textual's own widgets build a line of markup or a widget for each cell. Here, the content changes with each key, with up
-to 200 x 60 cells that mostly have individual styles. So only lines that have changed are painted.
+to 200 x 60 cells that mostly have individual styles. So only lines that changed are painted.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class FixedLines(Lines, can_focus=False):
     Args:
         look: Shared look.
         draw: Returns the lines for a width and height.
-        clicked: Called with the column and line of a click; None ignores clicks.
-        wheeled: Called with 1 when the wheel is turned down and -1 when it is turned up; None ignores the wheel.
+        on_clicked: Called with the column and line of a click; None ignores clicks.
+        on_wheeled: Called with 1 when the wheel is turned down and -1 when it is turned up; None ignores the wheel.
         id: Identifies the widget.
     """
 
@@ -159,11 +159,12 @@ class TextScroll(ScrollView, can_focus=False):
 
     def redraw(self) -> None:
         """Draw the lines. The scroll position is kept if possible."""
-        width, room = self.scrollable_content_region.width, self.scrollable_content_region.height
+        width, visible_height = self.scrollable_content_region.width, self.scrollable_content_region.height
         if width > 0:
             lines_before, self._lines = self._lines, self._draw(width)
-            # Another virtual size lays the whole screen out again: lines that all fit never ask for that.
-            height = max(len(self._lines), room)
+            # Each change of the virtual size makes Textual lay out the whole screen again, so the size does not depend
+            # on the number of lines while all of them fit.
+            height = max(len(self._lines), visible_height)
             look = (width, height, self.look.palette.name)
             if look != self._look_painted:
                 self._look_painted = look
@@ -178,7 +179,7 @@ class TextScroll(ScrollView, can_focus=False):
         self.redraw()
 
     def lines_below(self, y: int) -> int:
-        """Return how many lines follow the line at a position."""
+        """Return how many lines follow the line that is drawn at `y`."""
         return len(self._lines) - 1 - y - self.scroll_offset.y
 
     def scroll_by(self, lines: int) -> bool:

@@ -1,4 +1,4 @@
-"""The prompt that asks for text: search, filter, element, reason, file. It responds as the user types, if possible."""
+"""The prompt that asks for text: search, filter, element, reason, file. Searches and filters apply while typing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Question:
 
 
 class _Line(Input):
-    """An input that handles enter immediately, since a message would arrive after the next key of a burst."""
+    """An input that handles enter at once, since Textual's message would arrive after the next key of a burst."""
 
     def __init__(self, on_submitted: Callable[[], None]) -> None:
         super().__init__(compact=True, select_on_focus=False, id="input")
@@ -63,7 +63,7 @@ class Prompt(Horizontal):
     Args:
         look: Shared look.
         say: Shows the messages of the questions.
-        closed: Called when the question is closed.
+        on_closed: Called when the question is closed.
     """
 
     DEFAULT_CSS = """
@@ -76,12 +76,12 @@ class Prompt(Horizontal):
         super().__init__(id="prompt")
         self._say, self._on_closed = say, on_closed
         self._question: Question | None = None
-        self._answered_text = self._title = ""
+        self._handled_text = self._title = ""
         self._label = FixedLines(look, lambda *_: [[(self._title, "title")]], id="label")
         self.line: Input = _Line(self._submit)
 
     def compose(self) -> ComposeResult:
-        """Arrange the line."""
+        """Yield the label and the input line."""
         yield self._label
         yield self.line
 
@@ -92,7 +92,7 @@ class Prompt(Horizontal):
 
     def ask(self, question: Question) -> None:
         """Open a question. Its initial text is selected, so that typing replaces it."""
-        self._question, self._answered_text = question, question.text
+        self._question, self._handled_text = question, question.text
         self._title = f" {question.label} "
         fits_placeholder = cell_len(self._title) + cell_len(question.placeholder) <= self.screen.size.width
         self._label.styles.width = cell_len(self._title)
@@ -106,7 +106,7 @@ class Prompt(Horizontal):
         self._say(f"{replace_hint}{question.placeholder}" if question.text or not fits_placeholder else "")
 
     def insert_key(self, event: Key) -> bool:
-        """Insert a key if it is a letter. Return whether it is."""
+        """Insert the character of a key. Return False if it has none, or if no question is open."""
         if self._question is None or not event.is_printable or event.character is None:
             return False
         self.insert(event.character)
@@ -116,11 +116,11 @@ class Prompt(Horizontal):
         """Replace the selection with text. If the text has several lines, only the first is inserted."""
         self.line.replace(next(iter(text.splitlines()), ""), *sorted(self.line.selection))
 
-    def answer(self) -> None:
+    def respond(self) -> None:
         """Show the effect of the text so far, unless it is already shown."""
         text = self.line.value
-        if self._question is not None and self._question.on_change is not None and text != self._answered_text:
-            self._answered_text = text
+        if self._question is not None and self._question.on_change is not None and text != self._handled_text:
+            self._handled_text = text
             self._say(self._question.on_change(text))
 
     def cancel(self) -> bool:
@@ -131,7 +131,7 @@ class Prompt(Horizontal):
         return question is not None
 
     def _submit(self) -> None:
-        self.answer()
+        self.respond()
         question = self._close()
         if question is not None:
             self._say(question.on_submit(self.line.value))

@@ -16,8 +16,8 @@ from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable, shown_sample
 from qdebug.tui.reading.answers import Answers
-from qdebug.tui.reading.glimpse import EXTENTS, OpenPairs
-from qdebug.tui.reading.messages import DetailRequest, Glimpsed, LookRequest, Opening
+from qdebug.tui.reading.glimpse import WINDOW_EXTENTS, OpenPairs
+from qdebug.tui.reading.messages import DetailRequest, Glimpsed, Opening, WindowRequest
 from qdebug.tui.reading.plan_rows import describe_comparison, plan_rows
 from qdebug.tui.screen.start_place import StartPlace
 from qdebug.tui.views.view import Scene
@@ -169,8 +169,8 @@ def make_scene():
                 session, DetailRequest(**where, wants_elements=elements), found, lambda: False
             )
             with suppress(UsageError):
-                part = slab_of(session.pair(planned.tensor).window(None, EXTENTS))
-                glimpse = Glimpsed(request=LookRequest(**where), part=part, sample=where["sample"])
+                part = slab_of(session.pair(planned.tensor).window(None, WINDOW_EXTENTS))
+                glimpse = Glimpsed(request=WindowRequest(**where), part=part, sample=where["sample"])
         return Scene(
             navigator=navigator,
             opened=opened,

@@ -517,8 +517,8 @@ async def test_what_one_side_alone_has_is_shown_and_nothing_is_offered_that_is_n
 
         async def shown(*keys, until):
             await pilot.press(*keys)
-            await settle(pilot, until=lambda main: until in "\n".join(main.words()))
-            return "\n".join(main.words())
+            await settle(pilot, until=lambda main: until in "\n".join(main.text_lines()))
+            return "\n".join(main.text_lines())
 
         assert "enter shows its values (5)" in await shown("4", until="mean, std")
         await shown("enter", until="reference -1")

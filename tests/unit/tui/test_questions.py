@@ -516,5 +516,5 @@ async def test_the_list_shows_the_node_again_after_a_filter_of_few(
         await opened(pilot, "2", "f", list(filtered), "enter")
         assert main.navigator.lines == fit
         await opened(pilot, "escape")
-        place, top = main.navigator.place, main.page.scroll_offset.y
+        place, top = main.navigator.line, main.page.scroll_offset.y
         assert top < place == 120 < top + main.page.rows_shown

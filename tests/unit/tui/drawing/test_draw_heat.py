@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qdebug.tui.drawing.draw import LEVELS, NOT_FINITE, heat_levels, heat_lines, height_of, legend, pool_plane
+from qdebug.tui.drawing.draw import LEVELS, NOT_FINITE, heat_levels, heat_lines, legend, pool_plane, rows_in_lines
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 
 
@@ -30,7 +30,7 @@ def test_two_rows_share_a_line_where_there_are_colours():
     assert len(lines) == 2
     assert lines[0] == [("▀", "heat:0:2"), ("▀", "heat:1:3")]
     assert lines[1] == [("▀", "heat:4:0"), ("▀", "heat:5:0")]
-    assert height_of(5, UNICODE, colours=True) == 10
+    assert rows_in_lines(5, UNICODE, colours=True) == 10
 
 
 def test_without_colours_shades_tell_the_same():
@@ -38,7 +38,7 @@ def test_without_colours_shades_tell_the_same():
     shades = text(heat_lines(levels, UNICODE, colours=False))[0]
     assert len(set(shades)) >= 5
     assert text(heat_lines(levels, ASCII, colours=True))[0].isascii()
-    assert height_of(5, ASCII, colours=True) == 5
+    assert rows_in_lines(5, ASCII, colours=True) == 5
     assert shades == legend(UNICODE, colours=False)[0][0]
 
 

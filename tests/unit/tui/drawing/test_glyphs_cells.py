@@ -39,11 +39,11 @@ def test_words_are_put_on_lines_by_cells():
 
 
 def test_more_lines_than_there_may_be_end_with_dots():
-    lines = wrap(CJK, 20, most=2)
+    lines = wrap(CJK, 20, max_lines=2)
     assert len(lines) == 2
     assert lines[1].endswith(" ..")
     assert cell_len(lines[1]) <= 20
-    assert wrap("第一", 20, most=1) == ["第一"]
+    assert wrap("第一", 20, max_lines=1) == ["第一"]
 
 
 def test_a_long_name_keeps_its_end():
@@ -77,7 +77,7 @@ def test_every_screen_keeps_to_its_width_with_wide_names(make_scene, name, width
 @pytest.mark.parametrize("width", range(-2, 6))
 def test_wrapping_takes_any_width_and_keeps_to_the_lines_there_are(text, width):
     for most in (1, 2):
-        assert 1 <= len(wrap(text, width, most=most)) <= most
+        assert 1 <= len(wrap(text, width, max_lines=most)) <= most
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -30,9 +30,9 @@ def test_the_quantized_axis_counts_the_channels():
     quant = QuantParams(dtype="int8", scale=[0.5, 0.25], zero_point=[0, 0], axis=-1)
     slab = whole(np.zeros((3, 2)), np.ones((3, 2)), quant)
     assert slab.axis == 1
-    assert slab.difference_in_steps((0, 0)) == 2
-    assert slab.difference_in_steps((0, 1)) == 4
-    assert whole(np.zeros(3), np.zeros(3)).difference_in_steps((1,)) is None
+    assert slab.difference_in_lsb((0, 0)) == 2
+    assert slab.difference_in_lsb((0, 1)) == 4
+    assert whole(np.zeros(3), np.zeros(3)).difference_in_lsb((1,)) is None
 
 
 @given(hnp.array_shapes(min_dims=0, max_dims=4, min_side=1, max_side=7), st.integers(1, 4), st.integers(1, 4))
@@ -73,7 +73,7 @@ def test_a_part_has_the_indices_of_the_whole_tensor():
         assert part.local_index(outside) is None
         assert not part.covers_surroundings(outside, 0)
     assert part.scale_at((0, 0, 1, 3)) == 2.0, "that of the tensor's third channel"
-    assert part.difference_in_steps((0, 0, 1, 3)) == 2.0
+    assert part.difference_in_lsb((0, 0, 1, 3)) == 2.0
     assert part.backend_codes[0, 0, 1, 3] == 2
 
 

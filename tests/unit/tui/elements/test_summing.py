@@ -121,14 +121,14 @@ def test_what_is_read_so_far_is_told_from_what_is_not(shape, last):
     for whole in (steps[0], steps[len(steps) // 2]):
         read = backend.size - whole.unread_count
         assert 0 < read < backend.size
-        assert whole.so_far == f"{100 * read // backend.size}%"
+        assert whole.percent_read == f"{100 * read // backend.size}%"
         assert whole.largest == difference[:read].max()
         assert whole.channels.element_counts.sum() == read
         unread = np.isnan(whole.channels.rmse)
         assert (unread == (whole.channels.element_counts == 0)).all()
         assert whole.channels.share[~unread].sum() == pytest.approx(1)
     done = summing.statistics()
-    assert (done.unread_count, done.so_far) == (0, "")
+    assert (done.unread_count, done.percent_read) == (0, "")
 
 
 @given(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=6), st.integers(0, 3), st.sampled_from([2, 5, 40]))
@@ -139,7 +139,7 @@ def test_blocks_add_up_to_the_whole(shape, axis, block):
     quant = QuantParams(dtype="int8", scale=[0.5] * shape[axis], zero_point=[0] * shape[axis], axis=axis)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qdebug.numerics.channels.BLOCK", block)
-        patch.setattr("qdebug.tui.elements.summing.POOLED", (3, 4))
+        patch.setattr("qdebug.tui.elements.summing.MAX_MAP_SIZE", (3, 4))
         whole = summed(reference, codes, None, quant if shape[axis] > 1 else QUANT)
     rows = np.abs(codes * 0.5 - reference)
     rows = np.moveaxis(rows, whole.axis, 0).reshape(shape[whole.axis], -1)

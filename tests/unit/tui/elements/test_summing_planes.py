@@ -25,7 +25,7 @@ def test_any_plane_of_any_shape_is_pooled_block_by_block(shape, block, spoiled, 
     place = tuple(data.draw(st.integers(0, size - 1)) for size in shape[:-2])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qdebug.numerics.channels.BLOCK", block)
-        patch.setattr("qdebug.tui.elements.summing.POOLED", (3, 4))
+        patch.setattr("qdebug.tui.elements.summing.MAX_MAP_SIZE", (3, 4))
         sums = StatisticsReader(OpenPair(*values), place)
         assert sums.read_more()
     drawn, size = sums.statistics(), plane_size(shape)
@@ -33,7 +33,7 @@ def test_any_plane_of_any_shape_is_pooled_block_by_block(shape, block, spoiled, 
         error = np.abs(values[1] - values[0])[place].reshape(size)
     np.testing.assert_array_equal(drawn.difference_map, pool_plane(error, 3, 4))
     assert drawn.largest == np.max(error, initial=0, where=np.isfinite(error))
-    assert (drawn.place, drawn.shape, drawn.unread_count, drawn.so_far) == (place, size, 0, "")
+    assert (drawn.plane_index, drawn.shape, drawn.unread_count, drawn.percent_read) == (place, size, 0, "")
 
 
 def test_a_plane_is_read_on_where_it_was_left_and_says_how_far_it_is():
@@ -47,7 +47,7 @@ def test_a_plane_is_read_on_where_it_was_left_and_says_how_far_it_is():
     with pytest.raises(Cancelled):
         sums.read_more(cancelled)
     begun = sums.statistics()
-    assert begun.so_far == "25%"
+    assert begun.percent_read == "25%"
     assert ((begun.difference_map == UNREAD).sum(axis=1) == 512).sum() == 384
     assert (begun.difference_map.max(), begun.largest) == (3, 3)
     assert sums.read_more(seconds=60)

@@ -9,7 +9,7 @@ from sweeps import drawn
 
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Judged
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
-from qdebug.tui.nodes.columns import header_cells, lay_out, mark, row_cells
+from qdebug.tui.nodes.columns import header_cells, lay_out, row_cells, row_signs
 from qdebug.tui.nodes.filter import filter_rows
 from qdebug.tui.nodes.navigator import SORTS, Navigator
 from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State, sign
@@ -97,12 +97,12 @@ def test_a_tiny_number_is_never_cut_into_a_larger_one(make_scene, page):
 def test_marks_tell_states_apart_without_colour(make_navigator):
     table = make_navigator(24, failing=(9, 10), filled=20).table
     first = table.first_divergence()
-    assert mark(table, 9, State.DIVERGED, first) == "!*"
-    assert mark(table, 9, State.DIVERGED, first, is_marked=True) == "!'"
-    assert mark(table, 10, State.DIVERGED, first) == " *"
-    assert mark(table, 5, State.INCOMPARABLE, first) == " ?"
-    assert mark(table, 22, State.PENDING, first) == " ."
-    assert mark(table, 1, State.WITHIN, first) == "  "
+    assert row_signs(table, 9, State.DIVERGED, first) == "!*"
+    assert row_signs(table, 9, State.DIVERGED, first, is_marked=True) == "!'"
+    assert row_signs(table, 10, State.DIVERGED, first) == " *"
+    assert row_signs(table, 5, State.INCOMPARABLE, first) == " ?"
+    assert row_signs(table, 22, State.PENDING, first) == " ."
+    assert row_signs(table, 1, State.WITHIN, first) == "  "
 
 
 def test_the_heading_marks_the_order(make_navigator):
@@ -170,7 +170,7 @@ def test_a_row_within_its_limit_though_its_number_is_beyond_has_a_sign_and_says_
     table = navigator.table
     table.put(replace(table.results[4], findings=(cost,)))
     navigator.go(4)
-    assert mark(table, 4, State.WITHIN, None) == " +"
+    assert row_signs(table, 4, State.WITHIN, None) == " +"
     assert filter_rows("is=cost", table).nonzero()[0].tolist() == [4]
     assert sign_of(table, 4) == "+ "
     assert said in "".join(text for text, _ in status(navigator, "", 200, UNICODE)[0])
@@ -180,7 +180,7 @@ def test_a_row_of_the_reference_alone_has_a_sign_and_a_word(make_navigator):
     navigator = make_navigator(24)
     table = navigator.table
     row = table.find("ref_only")
-    assert mark(table, row, State.INCOMPARABLE, None) == " -"
+    assert row_signs(table, row, State.INCOMPARABLE, None) == " -"
     assert "in ref. only" in row_cells(navigator, row, lay_out(navigator, 160), UNICODE)
     other = table.find("loose_out")
     assert "not compared" in row_cells(navigator, other, lay_out(navigator, 160), UNICODE)

@@ -33,7 +33,7 @@ def test_the_end_of_a_list_that_is_sorted_is_its_last_line(make_navigator, way):
     getattr(navigator, way)()
     navigator.edge(-1)
     assert navigator.edge(1) == ""
-    assert navigator.place == navigator.table.size - 1
+    assert navigator.line == navigator.table.size - 1
 
 
 def test_the_end_of_a_filtered_list_is_among_what_it_shows(make_navigator):
@@ -105,7 +105,7 @@ def test_every_order_keeps_the_cursor_on_its_row(make_navigator):
         assert navigator.next_sort().startswith("sorted by")
         assert navigator.sort == name
         assert navigator.cursor == 9
-        assert navigator.line_to_row(navigator.place) == 9
+        assert navigator.line_to_row(navigator.line) == 9
         assert sorted(navigator.order) == list(range(navigator.table.size))
 
 
@@ -172,7 +172,7 @@ def test_samples_end_on_both_sides(make_navigator):
 def test_an_empty_table_moves_nowhere():
     navigator = Navigator(NodeTable([]))
     assert "empty" in navigator.move(1)
-    assert navigator.place == 0
+    assert navigator.line == 0
     assert "beyond" in navigator.failing(1)
 
 
@@ -199,7 +199,7 @@ def test_no_sequence_of_moves_leaves_the_table(names, moves, step):
         else:
             navigator.match(1)
         assert 0 <= navigator.cursor < len(names)
-        assert navigator.line_to_row(navigator.place) == navigator.cursor
+        assert navigator.line_to_row(navigator.line) == navigator.cursor
 
 
 def test_a_filter_moves_the_cursor_to_what_it_lets_through(make_navigator):

@@ -209,7 +209,7 @@ def test_a_row_has_the_number_that_a_report_gives_it(make_table):
     table = make_table(24)
     for row in range(table.size):
         result = table.results[row]
-        assert table.count_of(row) == (None if result is None else result.index)
+        assert table.compared_number(row) == (None if result is None else result.index)
     assert table.title(9) == "#9 block2/qlinearadd_9"
     assert table.title(25) == table.names[25]
 

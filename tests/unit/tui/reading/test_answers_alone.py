@@ -7,7 +7,7 @@ from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, Tensor
 from qdebug.session import DiffSession
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.reading.answers import answer_alone
+from qdebug.tui.reading.answers import answer_one_side
 from qdebug.tui.reading.messages import DetailRequest
 from qdebug.tui.reading.plan_rows import describe_comparison
 from qdebug.tui.views.tensor import detail_lines
@@ -47,7 +47,7 @@ def asked(tensor, side="reference"):
 
 
 def test_extremes_and_codes_of_the_side_that_has_it_are_told(session):
-    told = answer_alone(session, asked("a"))
+    told = answer_one_side(session, asked("a"))
     assert (told.recorded[0].statistics.low, told.recorded[1].statistics.high, told.problem) == (
         -2.0,
         6.0,
@@ -56,7 +56,7 @@ def test_extremes_and_codes_of_the_side_that_has_it_are_told(session):
     opened = describe_comparison(session)
     navigator = Navigator(opened.table, samples=1)
     navigator.go(row_of(opened.table, "b"))
-    ready = answer_alone(session, asked("b"))
+    ready = answer_one_side(session, asked("b"))
     lines = detail_lines(Scene(navigator=navigator, opened=opened, result=None, ready=ready, glyphs=UNICODE), 60)
     text = "\n".join("".join(piece for piece, _ in line) for line in lines)
     assert "as the reference recorded it in sample 0" in text
@@ -68,13 +68,13 @@ def test_extremes_and_codes_of_the_side_that_has_it_are_told(session):
 
 
 def test_where_nothing_was_kept_that_is_said(session):
-    told = answer_alone(session, asked("c"))
+    told = answer_one_side(session, asked("c"))
     assert told.recorded is None
     assert told.problem == "nothing was kept of it in sample 0"
 
 
 def test_a_file_that_was_written_over_is_not_read(session):
-    told = answer_alone(session, asked("a"), describe_change=lambda: "ref.h5 was written over")
+    told = answer_one_side(session, asked("a"), describe_change=lambda: "ref.h5 was written over")
     assert told.recorded is None
     assert "written over" in told.problem
 
@@ -85,5 +85,5 @@ async def test_the_tensor_screen_shows_it(session, make_app, settle):
         main = await settle(pilot)
         assert main.scene.plan_row.missing is not None
         await settle(pilot, until=lambda main: main.detail_ready is not None)
-        lines = "\n".join(main.words())
+        lines = "\n".join(main.text_lines())
         assert "-2.000 .. 6.000" in lines

@@ -11,7 +11,7 @@ from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.errors import RecordingError
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.reading.glimpse import Glimpser, OpenPairs
-from qdebug.tui.reading.messages import Finished, Glimpsed, LookRequest, Opening
+from qdebug.tui.reading.messages import Finished, Glimpsed, Opening, WindowRequest
 from qdebug.tui.views.elements import ElementCursor
 from qdebug.tui.views.values import ValuesView
 
@@ -45,14 +45,14 @@ def glimpser():
 
 
 def request(*element, plane=False):
-    return LookRequest(row=0, tensor="t", sample=3, element=element or None, wants_plane=plane)
+    return WindowRequest(row=0, tensor="t", sample=3, element=element or None, wants_plane=plane)
 
 
 def test_the_elements_around_one_are_read(glimpser):
     values = np.arange(4e6).reshape(2, 2, 1000, 1000)
     glimpser, events = glimpser(Source((values, values + 1)))
     asked = request(1, 1, 500, 998)
-    glimpser.look(asked, WORKER)
+    glimpser.read_window(asked, WORKER)
     (seen,) = events
     assert (seen.request, seen.sample, seen.problem, seen.plane) == (asked, 3, "", None)
     assert seen.part.reference[seen.part.local_index((1, 1, 500, 998))] == values[1, 1, 500, 998]
@@ -63,16 +63,16 @@ def test_the_elements_around_one_are_read(glimpser):
 def test_a_map_of_the_plane_comes_with_them_and_is_read_once(glimpser):
     values = np.zeros((3, 700, 600), np.float32)
     glimpser, events = glimpser(Source((values, values + 2)))
-    glimpser.look(request(1, 5, 5, plane=True), WORKER)
+    glimpser.read_window(request(1, 5, 5, plane=True), WORKER)
     assert not events[-1].plane.unread_count
-    assert events[-1].plane.place == (1,)
+    assert events[-1].plane.plane_index == (1,)
     assert (events[-1].plane.difference_map == 2).all()
     sums, many = glimpser._plane[2], len(events)
-    glimpser.look(request(1, 600, 500, plane=True), WORKER)
+    glimpser.read_window(request(1, 600, 500, plane=True), WORKER)
     assert glimpser._plane[2] is sums
     assert [event.plane.unread_count for event in events[many:]] == [0]
-    glimpser.look(request(2, 600, 500, plane=True), WORKER)
-    assert events[-1].plane.place == (2,)
+    glimpser.read_window(request(2, 600, 500, plane=True), WORKER)
+    assert events[-1].plane.plane_index == (2,)
     assert glimpser._plane[2] is not sums
 
 
@@ -90,7 +90,7 @@ def test_what_was_cancelled_is_not_read_and_the_newest_is(make_workers, make_ses
     workers.until(Finished)
     for row in range(20):
         tensor = f"block{row // 4}/{('qlinearconv', 'qlinearadd', 'relu', 'maxpool')[row % 4]}_{row}_out"
-        workers.look(LookRequest(row=row, tensor=tensor, sample=None))
+        workers.look(WindowRequest(row=row, tensor=tensor, sample=None))
     resume.set()
     assert workers.until(Glimpsed)[-1].request.row == 19
     assert len(opened) <= 2
@@ -99,9 +99,9 @@ def test_what_was_cancelled_is_not_read_and_the_newest_is(make_workers, make_ses
 def test_nothing_is_kept_of_what_nobody_looks_at(glimpser):
     values = np.zeros((1 << 10, 1 << 10), np.float32)
     glimpser, _ = glimpser(Source((values, values)))
-    glimpser.look(request(0, 0, plane=True), WORKER)
+    glimpser.read_window(request(0, 0, plane=True), WORKER)
     assert glimpser._pairs.nbytes == 4 << 20
-    glimpser.look(None, WORKER)
+    glimpser.read_window(None, WORKER)
     assert not glimpser._pairs.nbytes
     assert glimpser._plane is None
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_read_is_said(glimpser):
             raise RecordingError("the file is damaged")
 
     glimpser, events = glimpser(Broken())
-    glimpser.look(request(), WORKER)
+    glimpser.read_window(request(), WORKER)
     assert [(seen.part, seen.problem) for seen in events] == [(None, "the file is damaged")]
 
 
@@ -161,4 +161,4 @@ def test_a_fault_of_ours_is_handed_to_the_screen_and_not_told_of_the_values(glim
     source.pair = lambda *_, **__: len(None)
     glimpser, _ = glimpser(source)
     with pytest.raises(TypeError):
-        glimpser.look(request(), WORKER)
+        glimpser.read_window(request(), WORKER)

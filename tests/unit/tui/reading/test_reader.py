@@ -18,13 +18,13 @@ from qdebug.tui.reading.messages import (
     Failed,
     Finished,
     Glimpsed,
-    LookRequest,
     NamesLoaded,
     NoteRequest,
     NoteSaved,
     Opened,
     Opening,
     StatusMessage,
+    WindowRequest,
 )
 
 
@@ -316,7 +316,7 @@ def paused(start, endless):
 
 
 def look_at(workers, row, **request):
-    workers.look(LookRequest(row=row, tensor=detail_of(row).tensor, sample=None, **request))
+    workers.look(WindowRequest(row=row, tensor=detail_of(row).tensor, sample=None, **request))
     return workers.until(Glimpsed)[-1]
 
 

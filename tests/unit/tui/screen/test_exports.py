@@ -90,7 +90,7 @@ def test_the_nodes_shown_are_written_with_full_numbers(make_scene):
         rows = list(csv.DictReader(file))
     assert said == "6 nodes"
     assert tuple(rows[0]) == (*COLUMNS, "worst_db", "marked", "own_note")
-    assert [int(row["index"]) for row in rows] == [scene.table.count_of(row) for row in scene.navigator.order]
+    assert [int(row["index"]) for row in rows] == [scene.table.compared_number(row) for row in scene.navigator.order]
     by_row = {int(row["index"]): row for row in rows}
     assert by_row[0]["node"] == "'=1+1"
     assert by_row[1]["node"] == "a,b\\n"
@@ -142,7 +142,7 @@ def test_a_node_is_written_as_its_entry_of_the_comparison_and_text_as_it_is_show
     scene = make_scene()
     write("node.json", scene, ScreenId.TENSOR)
     assert json.loads((folder / "node.json").read_text())["node"] == scene.plan_row.node
-    _, said = write("all.txt", scene, ScreenId.TENSOR, words=lambda: ["one ", "two"])
+    _, said = write("all.txt", scene, ScreenId.TENSOR, text_lines=lambda: ["one ", "two"])
     assert (folder / "all.txt").read_text() == "one\ntwo\n"
     assert said == "the screen"
 

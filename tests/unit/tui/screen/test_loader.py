@@ -9,7 +9,7 @@ from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.model import QuantParams
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.elements.summing import StatisticsReader
-from qdebug.tui.reading.glimpse import EXTENTS, ROOM
+from qdebug.tui.reading.glimpse import VISIBLE_RADIUS, WINDOW_EXTENTS
 from qdebug.tui.reading.messages import (
     BudgetWish,
     Glimpsed,
@@ -21,7 +21,7 @@ from qdebug.tui.reading.messages import (
 from qdebug.tui.screen.loader import Loader
 
 WHOLE = np.broadcast_to(np.float32(1), (1, 4, 5000, 5000))
-NEAR = EXTENTS[0] // 2 - ROOM - 1
+NEAR = WINDOW_EXTENTS[0] // 2 - VISIBLE_RADIUS - 1
 
 
 @pytest.fixture
@@ -55,13 +55,15 @@ def navigator(make_navigator):
 def show(loader, navigator, *element, plane=False, elements=True, explain=False):
     """Show the row under the cursor; return the requests for windows so far."""
     looked_at = ShownElement(element or None, plane)
-    loader.show(navigator, backend=0, wants_elements=elements, wants_explanation=explain, shown_element=looked_at)
+    loader.request_facts(
+        navigator, backend=0, wants_elements=elements, wants_explanation=explain, shown_element=looked_at
+    )
     return [request for kind, request in loader.requests if kind == "window" and request is not None]
 
 
 def see(loader, *, plane=None, request=None):
     request = request or loader.window
-    part = slab_of(OpenPair(WHOLE, WHOLE).window(request.element, EXTENTS))
+    part = slab_of(OpenPair(WHOLE, WHOLE).window(request.element, WINDOW_EXTENTS))
     loader._take_glimpse(Glimpsed(request=request, part=part, sample=0, plane=plane))
 
 
@@ -109,19 +111,19 @@ def test_a_plane_is_requested_where_it_is_looked_at(loader, navigator):
 def test_nothing_more_is_requested_of_a_tensor_that_came_whole(loader, navigator):
     array = np.zeros((2, 3, 4), np.float32)
     show(loader, navigator, 0, 1, 1)
-    part = slab_of(OpenPair(array, array).window(None, EXTENTS))
+    part = slab_of(OpenPair(array, array).window(None, WINDOW_EXTENTS))
     loader._take_glimpse(Glimpsed(request=loader.window, part=part, sample=0))
     show(loader, navigator, 1, 2, 3)
     assert len(show(loader, navigator, 1, 1, 1, plane=True)) == 1
 
 
 def test_elements_that_nobody_looks_at_are_freed_once(loader, navigator):
-    loader.show_nothing()
+    loader.cancel_requests()
     assert not loader.requests
     show(loader, navigator)
     request = loader.window
-    loader.show_nothing()
-    loader.show_nothing()
+    loader.cancel_requests()
+    loader.cancel_requests()
     assert [kind for kind, _ in loader.requests] == ["window", "detail", "window", "detail"]
     see(loader, request=request)
     assert loader.glimpse(navigator, backend=0) is None, "too late"
@@ -202,7 +204,7 @@ def test_statistics_of_elements_are_kept_as_long_as_there_is_room(loader, naviga
     for row in (9, 10, 12):
         answered(row)
     assert ready(9).statistics is not None
-    monkeypatch.setattr("qdebug.tui.screen.loader._MOST_BYTES", ready(9).statistics.nbytes)
+    monkeypatch.setattr("qdebug.tui.screen.loader._MAX_BYTES", ready(9).statistics.nbytes)
     answered(13)
     for row, is_kept in ((9, False), (12, False), (13, True)):
         assert (ready(row).statistics is not None) is is_kept
@@ -211,23 +213,23 @@ def test_statistics_of_elements_are_kept_as_long_as_there_is_room(loader, naviga
 
 def test_the_last_trial_of_a_row_stays_until_there_is_another(loader):
     quant = QuantParams(dtype="int8", scale=0.1, zero_point=0)
-    loader.show_trial(0, 9, "t", ScaleWish())
+    loader.request_trial(0, 9, "t", ScaleWish())
     first = TrialReady(request=loader.trial)
     loader._take_trial(first)
-    loader.show_trial(0, 9, "t", ScaleWish(quant=quant))
+    loader.request_trial(0, 9, "t", ScaleWish(quant=quant))
     assert loader.latest_trial(0, 9) is first
     loader._take_trial(TrialReady(request=first.request, problem="late"))
     assert loader.latest_trial(0, 9) is first, "an answer to an older request is dropped"
     assert loader.latest_trial(0, 8) is None
-    loader.show_trial(0, 8, "u", ScaleWish())
+    loader.request_trial(0, 8, "u", ScaleWish())
     assert loader.latest_trial(0, 8) is None
-    loader.show_trial(0, 8, "u", None)
+    loader.request_trial(0, 8, "u", None)
     assert loader.trial is None
 
 
 def test_a_budget_is_of_all_rows(loader):
-    loader.show_trial(0, 9, "t", BudgetWish())
+    loader.request_trial(0, 9, "t", BudgetWish())
     loader._take_trial(TrialReady(request=loader.trial))
-    loader.show_trial(0, 8, "u", BudgetWish())
+    loader.request_trial(0, 8, "u", BudgetWish())
     assert loader.latest_trial(0, 8) is not None
     assert len(loader.requests) == 1

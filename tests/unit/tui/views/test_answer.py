@@ -13,7 +13,7 @@ from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.columns import metric_text
 from qdebug.tui.nodes.filter import filter_rows
 from qdebug.tui.nodes.rows import State
-from qdebug.tui.screen.journey import go_to_origin
+from qdebug.tui.screen.jumps import go_to_origin
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.answer import culprits, strip_lines
 from qdebug.tui.views.elements import ElementCursor
@@ -48,7 +48,7 @@ def test_a_cursor_on_none_of_the_culprits_is_shown_below_them(pages, make_scene)
         assert len(drawn) <= height
         assert drawn[-3] == " not one of these; enter opens it, j goes to the first:"
         assert drawn[-2].startswith("▸")
-        assert f"#{scene.table.count_of(apart)} " in drawn[-2]
+        assert f"#{scene.table.compared_number(apart)} " in drawn[-2]
 
 
 @pytest.mark.parametrize("width", [60, 70, 80, 100, 140])

@@ -8,7 +8,7 @@ import pytest
 from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.elements.summing import StatisticsReader
-from qdebug.tui.reading.messages import Glimpsed, LookRequest
+from qdebug.tui.reading.messages import Glimpsed, WindowRequest
 from qdebug.tui.views.channels import ChannelsView
 from qdebug.tui.views.elements import ElementCursor
 from qdebug.tui.views.heat_map import MapView
@@ -48,7 +48,7 @@ def look(pair):
         sums = StatisticsReader(pair, element[:-2])
         for _ in range(99 if blocks is None else blocks):
             sums.read_more(seconds=-1)
-        request = LookRequest(row=9, tensor="t", sample=None, element=element, wants_plane=True)
+        request = WindowRequest(row=9, tensor="t", sample=None, element=element, wants_plane=True)
         part = slab_of(pair.window(element, extents))
         return replace(scene, glimpse=Glimpsed(request=request, part=part, sample=0, plane=sums.statistics()))
 
@@ -150,7 +150,7 @@ def test_an_uncompared_tensor_has_a_map(make_scene, look):
 
 
 def test_elements_that_cannot_be_read_say_why(reading):
-    request = LookRequest(row=9, tensor="t", sample=None)
+    request = WindowRequest(row=9, tensor="t", sample=None)
     seen = Glimpsed(request=request, part=None, sample=0, problem="the file is gone")
     scene = replace(reading, glimpse=seen)
     for page in (ValuesView(ElementCursor()), MapView(ElementCursor())):

@@ -8,7 +8,7 @@ import pytest
 
 from qdebug.model import Graph
 from qdebug.tui.reading.messages import Computed, Opening, StatusMessage
-from qdebug.tui.screen.journey import FIRST_DIVERGENCE, go_to_failing, go_to_output
+from qdebug.tui.screen.jumps import FIRST_DIVERGENCE, go_to_failing, go_to_output
 
 pytestmark = pytest.mark.asyncio
 

@@ -1,17 +1,17 @@
-"""The back stack: screens that were left, and searches and filters that were set on them, the latest on top."""
+"""The back stack: screens that the user left, and searches and filters that the user set, the latest on top."""
 
 from __future__ import annotations
 
 from qdebug.tui.screens import ScreenId
 
-__all__ = ["WayBack"]
+__all__ = ["BackStack"]
 
 
-class WayBack:
-    """The back stack of places and states that esc returns to."""
+class BackStack:
+    """Stack of the screens, searches and filters that esc goes back through."""
 
     def __init__(self) -> None:
-        self._steps: list[ScreenId | str] = ["filter"]  # that of the command line
+        self._steps: list[ScreenId | str] = ["filter"]  # a filter from the command line can be cleared, too
 
     @property
     def depth(self) -> int:
@@ -19,12 +19,12 @@ class WayBack:
         return len(self._steps)
 
     def add_view(self, view: ScreenId, target: ScreenId, *, first: int = 0) -> None:
-        """Note that one screen was left for another. If that screen was on the stack, the stack is cut back to it.
+        """Note that the user left a screen for another one. If that is on the stack, the screens above it are dropped.
 
         Args:
             view: The screen that was left.
             target: The screen that is shown now.
-            first: Number of steps at the bottom of the stack that are kept.
+            first: Number of steps at the bottom of the stack that are kept in any case.
         """
         if target in self._steps[first:]:
             position = self._steps.index(target, first)
@@ -33,7 +33,7 @@ class WayBack:
             self._steps.append(view)
 
     def add_deeper(self, view: ScreenId) -> None:
-        """Note that a screen led one level deeper, even if to itself."""
+        """Note that the user went one level deeper from a screen, possibly to the same screen."""
         self._steps.append(view)
 
     def add_state(self, state: str) -> None:

@@ -1,4 +1,4 @@
-"""Keys that jump to an error: first divergence, failing nodes, worst input, origin, outputs.
+"""Jumps to an error: first divergence, failing nodes, origin, outputs.
 
 While recordings are opened and compared, some targets are not known yet. The jump then waits, visibly, and is performed
 once its target is known. Any other key cancels it, so that the cursor does not move after the user has gone on to
@@ -51,17 +51,17 @@ class Jump:
         """The message while the jump is waiting."""
         return f"{self.target_name}: still comparing; will go there (esc: no)"
 
-    def is_answered(self, scene: Scene) -> bool:
+    def is_target_known(self, scene: Scene) -> bool:
         """Return whether the target of the jump is known."""
         pending = scene.table.pending or self.needs_verdict
         return scene.result is not None or not pending or self.is_settled(scene)
 
 
 def go_to_failing(scene: Scene, direction: int) -> str:
-    """Go to the next or previous failing node in the network's order, or else node of the diagnosis.
+    """Go to the next or previous failing node in topological order; if no node fails, to a node of the diagnosis.
 
     Args:
-        scene: What is on the screen.
+        scene: The state of the screen.
         direction: 1 for the next one, -1 for the previous one.
     """
     navigator, diagnosed_rows = scene.navigator, sorted(scene.table.diagnosis)
@@ -76,8 +76,8 @@ def go_to_failing(scene: Scene, direction: int) -> str:
     return f"{_NONE_FAILS}; node {position} of the diagnosis, in topological order{filter_note}"
 
 
-def _go_to_first(scene: Scene) -> str:
-    """Go to the first divergence, or else to the first node of the diagnosis."""
+def _go_to_first_divergence(scene: Scene) -> str:
+    """Go to the first divergence; if no node fails, to the first node of the diagnosis."""
     navigator, row = scene.navigator, next(iter(scene.table.diagnosis), None)
     if row is None or navigator.sample is not None or scene.table.first_divergence() is not None:
         return navigator.first_divergence()
@@ -89,7 +89,7 @@ _NONE_FAILS = "no node is beyond its limit"
 FIRST_DIVERGENCE = Jump(
     target_name="first divergence",
     is_settled=lambda scene: scene.table.first_divergence(scene.navigator.sample) is not None,
-    go=_go_to_first,
+    go=_go_to_first_divergence,
 )
 NEXT_FAILING = Jump(
     target_name="next failing node",
@@ -105,17 +105,17 @@ def origin_jump(*, is_untouched: bool) -> Jump:
         is_untouched: Whether the cursor still follows the results, since the user has not chosen a node.
     """
 
-    def of_this_node(scene: Scene) -> bool:
+    def is_settled(scene: Scene) -> bool:
         result = scene.table.results[scene.row]
         return not is_untouched and result is not None and bool(relative_error(result) and scene.table.pending)
 
-    return Jump(target_name="origin", is_settled=of_this_node, go=go_to_origin, needs_verdict=True)
+    return Jump(target_name="origin", is_settled=is_settled, go=go_to_origin, needs_verdict=True)
 
 
 _MAX_RETRACED = 20
-"""Maximum number of steps of a path to the origin that can be retraced one by one.
+"""Maximum number of rows on a path to the origin that the history keeps, to go back one by one.
 
-Of a longer path, the last half of it.
+For a longer path, it keeps the first row, and half as many rows at the end.
 """
 
 
@@ -177,7 +177,7 @@ def go_to_origin(scene: Scene) -> str:
             else f" (its error alone leaves the output {numbers.number(cost_alone)} dB)"
         )
     edge_count = len(walk.rows) - 1
-    is_known_cause = walk.rows[-1] in costs  # else nothing says that it is one
+    is_known_cause = walk.rows[-1] in costs  # otherwise nothing shows that it is a cause
     target_text = "the origin" if walk.is_failing else "the largest cause" if is_known_cause else "the end of the path"
     if not edge_count:
         return so_far_message(f"{target_text}{so_far} is here{share_text}: {walk.end_reason}{filter_note}")
