@@ -1,7 +1,7 @@
 """Framework adapters, one folder each. They are loaded by name and never imported statically.
 
-A new framework is one folder here, one row in a table below, one extra in pyproject.toml, one test folder. A backend of
-another package is an entry point of the group "qdebug.backends".
+A new framework needs a folder here, a row in one of the tables below, an extra in pyproject.toml and a test folder.
+Another package adds a backend with an entry point in the group "qdebug.backends".
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AdapterEntry:
         module: Module that exposes `backend` or `reader`.
         extra: Extra of this package that installs its dependencies; "" if the core packages suffice.
         packages: Packages that it requires.
-        runtime: Distribution of the runtime, whose version decides what is computed; "" without one.
+        runtime: Distribution that contains the runtime, whose version affects the results; "" without a runtime.
         summary: One line for lists.
     """
 
@@ -109,7 +109,7 @@ BACKENDS: dict[str, AdapterEntry] = {
         summary="ExecuTorch with XNNPACK or its portable kernels: program files (.pte) and exported programs (.pt2)",
     ),
 }
-"""Backends by their name for `--backend`."""
+"""Built-in backends, by their name for `--backend`."""
 
 READERS: dict[str, AdapterEntry] = {
     ".onnx": AdapterEntry(
@@ -170,7 +170,7 @@ REPLAYERS: tuple[AdapterEntry, ...] = (
 
 
 def replay_kernel(op: str, domain: str) -> Kernel | None:
-    """Return a kernel for an operator from an installed framework; None if there is none."""
+    """Return a kernel for an operator from an installed framework; None if no framework has one."""
     for entry in REPLAYERS:
         if all(map(_is_installed, entry.packages)):
             kernel: Kernel | None = importlib.import_module(entry.module).kernel_of(op, domain)
@@ -180,7 +180,7 @@ def replay_kernel(op: str, domain: str) -> Kernel | None:
 
 
 _GROUP = "qdebug.backends"
-"""Entry point group of backends in other packages."""
+"""Entry point group in which other packages register backends."""
 
 
 def installed_backends() -> dict[str, EntryPoint]:
@@ -214,7 +214,7 @@ def _load_installed(entry: EntryPoint) -> Backend:
     """Load a backend of another package.
 
     Raises:
-        BackendError: It cannot be loaded, or lacks a member of a backend.
+        BackendError: It cannot be loaded, or lacks an attribute that every backend must have.
     """
     package = entry.dist.name if entry.dist is not None else entry.module
     title = f"Backend {entry.name!r} of the package {package!r} ({entry.value})"
@@ -293,7 +293,7 @@ def write_model(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -
 
 
 def _require(entry: AdapterEntry, *, purpose: str) -> None:
-    """Check that packages are installed before anything runs, without importing them."""
+    """Raise MissingExtraError if a package of an adapter is not installed. The packages are not imported."""
     for package in entry.packages:
         if not _is_installed(package):
             raise MissingExtraError(package.partition(".")[0], extra=entry.extra, purpose=purpose)
@@ -321,11 +321,11 @@ def edit_model(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
         MissingExtraError: A package that the editor needs is not installed.
         BackendError: The model cannot be changed this way.
     """
-    _editor(model).edit(model, edits, out)
+    _load_editor(model).edit(model, edits, out)
 
 
 def replace_model_parts(model: Path, parts: Sequence[NewPart], out: Path) -> None:
-    """Write a copy of a model in which other nodes compute some tensors.
+    """Write a copy of a model in which new nodes compute some tensors.
 
     Args:
         model: The model.
@@ -337,7 +337,7 @@ def replace_model_parts(model: Path, parts: Sequence[NewPart], out: Path) -> Non
         MissingExtraError: A package that the editor needs is not installed.
         BackendError: The model cannot be changed this way.
     """
-    _editor(model).replace_parts(model, parts, out)
+    _load_editor(model).replace_parts(model, parts, out)
 
 
 def editable_tensors(model: Path) -> frozenset[str]:
@@ -351,12 +351,12 @@ def editable_tensors(model: Path) -> frozenset[str]:
         MissingExtraError: A package that the editor needs is not installed.
         BackendError: The model cannot be read.
     """
-    names: frozenset[str] = _editor(model).tensors(model)
+    names: frozenset[str] = _load_editor(model).tensors(model)
     return names
 
 
-def _editor(model: Path) -> Any:
-    """Return the module that changes models of a kind."""
+def _load_editor(model: Path) -> Any:
+    """Import the editor module for a kind of model file."""
     entry = EDITORS.get(model.suffix.lower())
     if entry is None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The backend "interpreter": a graph replayed with qdebug's own numpy kernels.
+"""The backend "interpreter", which replays a graph with qdebug's own numpy kernels.
 
 It runs a recording's graph on the recorded constants with the core packages only, or a model file with a reader.
 Quantized operators can be computed in any known or given arithmetic, so that a reference run can imitate a backend. The
@@ -83,7 +83,7 @@ class InterpreterRun:
         graph: The graph.
         constants: Its constants by name.
         facts: Facts of the run.
-        arithmetic: Choices of quantized arithmetic.
+        arithmetic: Arithmetic of the quantized operators.
         weights: Whether constants are recorded.
         faults: Planted bugs, by node name.
         roundings: Placements of the roundings of float nodes, see `RoundedNodes`.
@@ -113,9 +113,9 @@ class InterpreterRun:
         self._weights = weights
         self._faults = dict(faults or {})
         self._rounded = RoundedNodes(graph, roundings) if roundings else None
-        self._check()
+        self._check_graph()
 
-    def _check(self) -> None:
+    def _check_graph(self) -> None:
         for node in self.graph.nodes:
             find_kernel(node)
             for name in node.inputs:
@@ -166,7 +166,7 @@ class InterpreterRun:
         tapped_only = {*self.graph.inputs, *self.graph.outputs} if self.facts.taps == "outputs" else None
 
         def record_tensor(name: str, array: np.ndarray) -> None:
-            # The recorded run computed it from constants, and stored it as a constant.
+            # A tensor that depends only on constants is stored once, as a constant, and not per sample.
             is_folded = self.graph.is_constant(name)
             if not is_folded and (tapped_only is None or name in tapped_only):
                 recorder.put(name, array)
@@ -284,7 +284,7 @@ def _fuse_qdq(
 
 
 def _describe_arithmetic(preset: Preset) -> dict[str, str]:
-    """Return the text of an arithmetic that was read from a file, for the recording, since the file may not be kept."""
+    """Return the contents of an arithmetic file as run options, since the recording may outlive the file."""
     texts = {"roundings": ", ".join(f"{key}: {placement}" for key, placement in preset.roundings.items())}
     if preset.provenance == "file":
         texts["variants"] = "; ".join(f"{kind}: {variant}" for kind, variant in preset.variants.items())
@@ -299,15 +299,15 @@ def _open_source(
         source = load_reader(model)
         constants = _Constants(tuple(source.constants), source.constant)
         return source.graph, constants, source.name, source.sha256, getattr(source, "extent_names", {})
-    translated, graph = _translated_to_onnx(model)
+    translated, graph = _translate_to_onnx(model)
     names = tuple(name for name in graph.tensors if graph.is_constant(name) and translated.has(name))
     return graph, _Constants(names, translated.load), model.info.model, model.info.model_sha256, {}
 
 
-def _translated_to_onnx(recording: Recording) -> tuple[Recording, Graph]:
-    """Return a recording and its graph, with another framework's nodes without a kernel translated to ONNX.
+def _translate_to_onnx(recording: Recording) -> tuple[Recording, Graph]:
+    """Return a recording and its graph, translated to ONNX operators if another framework's node has no kernel.
 
-    Nodes that only computed axes or extents are left out, because the translated nodes state them.
+    The translated nodes state axes and extents themselves, so nodes that only computed these are left out.
     """
     try:
         for node in recording.graph.nodes:

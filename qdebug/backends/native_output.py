@@ -1,4 +1,4 @@
-"""Capture the output of native code on the process's stdout and stderr."""
+"""Capture what native code writes to the process's stdout and stderr."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["capture_native_output"]
 
 @contextmanager
 def capture_native_output(lines: list[str], *, drop_on_success: bool = False) -> Iterator[None]:
-    """Capture the output of native code inside the block.
+    """Capture what native code writes to stdout and stderr inside the block.
 
     Args:
         lines: Receives the printed lines if the block raises an exception.
-        drop_on_success: Whether to drop the lines if it does not; otherwise they are written to stderr at the end.
+        drop_on_success: Whether to drop the lines if the block succeeds; by default they are written to stderr then.
     """
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, ValueError, OSError):  # there is none, it is closed, or its reader has exited
+        with suppress(AttributeError, ValueError, OSError):  # the stream is None or closed, or its reader has exited
             stream.flush()
     with tempfile.TemporaryFile() as file:
         saved_descriptors = {number: os.dup(number) for number in (1, 2)}

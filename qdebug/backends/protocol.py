@@ -31,13 +31,13 @@ __all__ = [
     "check_shapes",
     "check_taps",
     "fixes_shapes",
-    "harmless_parts",
     "open_run",
     "shapes_text",
+    "split_into_harmless_taps",
 ]
 
 TAPS = ("faithful", "all", "outputs")
-"""Tapped tensors: all of the executed graph, all of the source graph, or the outputs only."""
+"""Choices of the tensors to tap: all of the executed graph, all of the source graph, or the outputs only."""
 
 _Tapped = TypeVar("_Tapped")
 
@@ -70,7 +70,7 @@ class RunFacts:
         backend: The backend's name.
         model: File name or title of the model.
         model_sha256: Hash of the model file in hexadecimal; "" without a file.
-        taps: What is tapped.
+        taps: One of `TAPS`.
         versions: Version of each package that is involved.
         cpu_flags: Instruction sets of the processor that affect arithmetic.
         options: Backend options in effect, including defaults.
@@ -173,7 +173,7 @@ class BackendRun(Protocol):
         """Facts of the run before it starts."""
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Return the constants to record, one at a time; none if the run was opened without weights."""
+        """Yield the constants to record, one at a time; none if the run was opened without weights."""
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the model once as in production, untapped, and return its outputs.
@@ -261,7 +261,7 @@ def open_run(
             f"Backend {backend.name!r} cannot fix free dimensions of a model; it runs arrays of any shape.",
             hint="Leave out --shape, and give arrays of that shape.",
         )
-    run: BackendRun = backend.open(  # type: ignore[call-arg]  # a backend with the attribute accepts them
+    run: BackendRun = backend.open(  # type: ignore[call-arg]  # a backend with the attribute accepts shapes
         model, options=options, taps=taps, weights=weights, shapes=shapes
     )
     return run
@@ -340,7 +340,7 @@ def check_options(backend: str, specs: Sequence[OptionSpec], given_options: Mapp
     return {name: given_options.get(name, spec.default) for name, spec in specs_by_name.items()}
 
 
-def harmless_parts(
+def split_into_harmless_taps(
     taps: Sequence[str],
     try_taps: Callable[[Sequence[str]], _Tapped | None],
     skip_tap: Callable[[str], None],
@@ -360,7 +360,7 @@ def harmless_parts(
         yield taps, tapped_model
     elif len(taps) > 1:
         for half in (taps[: len(taps) // 2], taps[len(taps) // 2 :]):
-            yield from harmless_parts(half, try_taps, skip_tap)
+            yield from split_into_harmless_taps(half, try_taps, skip_tap)
     else:
         skip_tap(taps[0])
 
@@ -370,15 +370,16 @@ class NodeEdit:
     """A change of one node of a quantized model.
 
     Args:
-        tensor: The codes that its result is rounded to, or its result.
+        tensor: Name of the tensor that identifies the node: the codes of its result, or else the result itself.
         weight: Real values of a new weight; None keeps the old one.
         bias: Real values of a new bias; None keeps the old one.
-        bias_codes: Codes of the bias; None for float.
-        codes: Codes of the weight, with one scale or one for each index along an axis; None for float.
-        quant: Codes of its result; None keeps the old ones.
-        wide_sum: Whether its sums must be exact even if narrow sums could overflow.
+        bias_codes: Quantization of the new bias; None for a float bias.
+        codes: Quantization of the new weight, per tensor or along an axis; None for a float weight.
+        quant: New quantization of its result; None keeps the old one.
+        wide_sum: Whether its sums must be exact where a 16-bit accumulator could overflow.
         keep_float: Whether its result is left unrounded.
-        clamp: Bounds to which the codes clamped the result, which must be kept without the codes; None for no bound.
+        clamp: Bounds that the range of the codes imposed on the result. They are kept if the codes are removed. None
+            for no bound.
     """
 
     tensor: str
@@ -394,13 +395,13 @@ class NodeEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NewPart:
-    """Nodes that compute a tensor of a model in place of the model's own ones.
+    """New nodes that compute a tensor of a model, in place of the node that computed it before.
 
     Args:
         tensor: The tensor.
         nodes: The nodes, in topological order. Their own names are replaced by new ones.
-        result: The name that these nodes give the tensor.
-        leaves: Tensors of the model that they read, by the names that they give them.
+        result: Name of the tensor among these nodes.
+        leaves: Tensors of the model that these nodes read, by their name among these nodes.
         constants: The constants that they read, by name.
         opset: Version of each operator set that they need, by domain.
     """

@@ -1,8 +1,8 @@
-"""Find runs that tap tensors without changing them, for runtimes that compute tapped tensors differently.
+"""Find taps that do not change the values they record, for runtimes in which a tap may change a layer's kernel.
 
-A tap may prevent a later layer from being fused. Layers before that layer still compute the plain run's values, and so
-do later layers if that layer gave equal bits. So a value is accepted if its layer and all layers before it ran as in
-the plain run, or are proven to have given equal results.
+A tap may prevent the fusion of a layer downstream. Layers upstream of that layer still compute the plain run's values,
+and so do layers downstream of it if its own results are bitwise equal. So a value is accepted if its layer and all
+layers upstream ran as in the plain run, or are proven to have given equal results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TappedRun:
 
     Args:
         taps: The tapped tensors.
-        forms: The computation of each layer of the plain run.
+        forms: How this run computed each layer of the plain run.
         digests: Hash of the values of each tap and output, over all samples.
     """
 
@@ -59,9 +59,9 @@ class TapSearch:
 
     def __init__(self, layers: Sequence[PlainLayer], taps: Sequence[str], outputs: Mapping[str, bytes]) -> None:
         self._layers = layers
-        self._layer_of = {name: place for place, layer in enumerate(layers) for name in layer.results}
+        self._layer_of = {name: index for index, layer in enumerate(layers) for name in layer.results}
         self._taps = tuple(taps)
-        self._is_steady = bool(outputs)
+        self._has_deterministic_outputs = bool(outputs)
         self.proven_digests: dict[str, bytes] = dict(outputs)
         self.refused_taps: list[str] = []
         self._equal_forms: list[set[Hashable]] = [{layer.form} for layer in layers]
@@ -84,16 +84,17 @@ class TapSearch:
         while open_taps := self.open_taps:
             unsuspected = [name for name in open_taps if name not in self._suspects]
             taps = unsuspected or self._independent_taps(open_taps)
-            shield_taps = [] if unsuspected else [name for name in self._taps if self._is_shield(name)]
-            while frozenset((*taps, *shield_taps)) in self._sets_tried and len(taps) > 1:
+            confirming_taps = [] if unsuspected else [name for name in self._taps if self._can_confirm(name)]
+            while frozenset((*taps, *confirming_taps)) in self._sets_tried and len(taps) > 1:
                 taps = taps[: (len(taps) + 1) // 2]
-            if frozenset((*taps, *shield_taps)) not in self._sets_tried:
-                self._sets_tried.add(frozenset((*taps, *shield_taps)))
-                return tuple(sorted((*taps, *shield_taps), key=self._taps.index))
+            if frozenset((*taps, *confirming_taps)) not in self._sets_tried:
+                self._sets_tried.add(frozenset((*taps, *confirming_taps)))
+                return tuple(sorted((*taps, *confirming_taps), key=self._taps.index))
             self.refused_taps.append(taps[0])
         return ()
 
-    def _is_shield(self, name: str) -> bool:
+    def _can_confirm(self, name: str) -> bool:
+        """Return whether a tap can confirm a layer: its plain values are known, and it is not a suspect."""
         return name in self.proven_digests and name not in self._suspects
 
     def _independent_taps(self, names: Sequence[str]) -> list[str]:
@@ -110,7 +111,7 @@ class TapSearch:
                 blocked_taps |= disturbers[name]
         return taps
 
-    def expected_equal(self, run: TappedRun) -> list[str]:
+    def names_expected_equal(self, run: TappedRun) -> list[str]:
         """Return the taps and outputs of a run that should equal the plain run's, judging by the layers."""
         is_trusted = self._trusted_layers(run)
         return [name for name in (*run.taps, *self.proven_digests) if self._is_in_trusted_layer(name, is_trusted)]
@@ -120,8 +121,8 @@ class TapSearch:
         return self._trusted_layers(run)
 
     def add_run(self, run: TappedRun) -> None:
-        """Learn from a run in which all expected outputs equal the plain ones."""
-        blamed_again = {name for name in run.taps if name in self._suspects}
+        """Add a run whose trusted outputs all equal the plain run's, and draw conclusions from it."""
+        repeated_suspects = {name for name in run.taps if name in self._suspects}
         disturbed_layers = [
             layer for layer in range(len(self._layers)) if run.forms[layer] not in self._equal_forms[layer]
         ]
@@ -133,14 +134,15 @@ class TapSearch:
         self._runs.append(run)
         while self._draw_conclusions():
             pass
-        # A tensor is disturbed by its own tap or by a later one, unless a tap that is known to disturb is close.
+        # A layer is disturbed by a tap on its own results or, without one, by a tap downstream. Such a tap is refused
+        # when it is suspected a second time, unless a tapped input of the layer is a suspect too.
         for layer in disturbed_layers:
             suspect_taps = self._results_of([layer]).intersection(run.taps) or self._nearest_results_after(
                 layer
             ).intersection(run.taps)
             if self._suspects.isdisjoint(self._results_of(self._layers[layer].layers_read).intersection(run.taps)):
                 self.refused_taps += [
-                    name for name in self._taps if name in suspect_taps & blamed_again and name in self.open_taps
+                    name for name in self._taps if name in suspect_taps & repeated_suspects and name in self.open_taps
                 ]
 
     def _nearest_results_after(self, layer: int) -> set[str]:
@@ -157,7 +159,7 @@ class TapSearch:
         return {name for layer in layers for name in self._layers[layer].results}
 
     def best_run(self, names: Sequence[str]) -> tuple[TappedRun, list[str]] | None:
-        """Return the run that contains the most of the given proven tensors, and these tensors; None without one."""
+        """Return the run that tapped the most of the given proven tensors, and those; None if no run tapped any."""
         candidates = [
             (run, [name for name in names if name in run.taps and run.digests.get(name) == self.proven_digests[name]])
             for run in self._runs
@@ -172,45 +174,47 @@ class TapSearch:
     def _trusted_layers(self, run: TappedRun) -> list[bool]:
         """Return for each layer whether its results in a run equal the plain run's.
 
-        They do until one fails. A state is correct at a step if everything was correct at the steps before.
+        All layers are trusted at first. A layer loses trust if its form is not known to give equal results, or if it
+        reads a layer without trust. This also holds for cycles through a state, since a state is correct at a step if
+        everything was correct at the steps before.
         """
-        is_shown = [self._is_shown(place, run) for place in range(len(self._layers))]
+        is_confirmed = [self._is_confirmed(index, run) for index in range(len(self._layers))]
         is_trusted = [True] * len(self._layers)
         has_changed = True
         while has_changed:
             has_changed = False
-            for place, layer in enumerate(self._layers):
-                if not is_trusted[place] or is_shown[place]:
+            for index, layer in enumerate(self._layers):
+                if not is_trusted[index] or is_confirmed[index]:
                     continue
-                if run.forms[place] not in self._equal_forms[place] or not all(
+                if run.forms[index] not in self._equal_forms[index] or not all(
                     is_trusted[layer_before] for layer_before in layer.layers_read
                 ):
-                    is_trusted[place], has_changed = False, True
+                    is_trusted[index], has_changed = False, True
         return is_trusted
 
-    def _is_shown(self, place: int, run: TappedRun) -> bool:
-        """Return whether all results of a layer were tapped in a run and equal the plain run's."""
-        results = self._layers[place].results
+    def _is_confirmed(self, index: int, run: TappedRun) -> bool:
+        """Return whether a run has digests of all results of a layer, and all equal the plain run's."""
+        results = self._layers[index].results
         return (
-            self._is_steady
+            self._has_deterministic_outputs
             and bool(results)
             and all(name in run.digests and run.digests[name] == self.proven_digests.get(name) for name in results)
         )
 
     def _draw_conclusions(self) -> bool:
-        """Draw conclusions from all runs once. Return whether there were any."""
-        has_news = False
+        """Pass over all runs once, and add proven values and forms. Return whether any were added."""
+        has_progress = False
         for run in self._runs:
             is_trusted = self._trusted_layers(run)
-            for place, layer in enumerate(self._layers):
-                if not is_trusted[place]:
+            for index, layer in enumerate(self._layers):
+                if not is_trusted[index]:
                     continue
                 for name in layer.results:
                     if name in run.taps and name not in self.proven_digests:
-                        self.proven_digests[name], has_news = run.digests[name], True
-                if run.forms[place] not in self._equal_forms[place] and all(
+                        self.proven_digests[name], has_progress = run.digests[name], True
+                if run.forms[index] not in self._equal_forms[index] and all(
                     is_trusted[layer_before] for layer_before in layer.layers_read
                 ):
-                    self._equal_forms[place].add(run.forms[place])
-                    has_news = True
-        return has_news
+                    self._equal_forms[index].add(run.forms[index])
+                    has_progress = True
+        return has_progress

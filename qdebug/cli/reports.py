@@ -84,7 +84,7 @@ def diff_text(
             return diff_markdown(result)
         from qdebug.present.reports.markdown import fold_away
 
-        return fold_away(short_document(result, choice=extent.choice, whys=MOST_ROWS), command=repeat_command)
+        return fold_away(short_document(result, choice=extent.choice, max_reasons=MOST_ROWS), command=repeat_command)
     if is_long:
         from qdebug.present.reports.diff_table import diff_report, fitting_width
 
@@ -106,7 +106,7 @@ def _fitting_text(result: RunComparison, extent: ReportExtent, *, plain: bool, l
     max_rows, max_reasons, remarks, is_terse = MOST_ROWS, 3, 3, False
     while True:
         document = short_document(
-            result, choice=extent.choice, most=max_rows, whys=max_reasons, remarks=remarks, terse=is_terse
+            result, choice=extent.choice, max_rows=max_rows, max_reasons=max_reasons, remarks=remarks, terse=is_terse
         )
         text = document_text(document, "table", plain=plain, narrow=True)
         if (max_rows, max_reasons) == (1, 1) or extent.choice is not None or text.rstrip("\n").count("\n") < lines:

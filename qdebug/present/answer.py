@@ -34,13 +34,13 @@ __all__ = [
 BAR = 20
 """Length of the bar for a share of 100 %, in characters."""
 
-_NAME = 60
-_WHY = 400
+_NAME_LIMIT = 60
+_REASON_LIMIT = 400
 _OUTPUTS = 3
-_MOSTLY = 0.5
-"""Smallest share of an output's error that is described as "mostly" one node's."""
+_MIN_MOSTLY_SHARE = 0.5
+"""Minimum share of an output's error for which the error is "mostly" at one node."""
 
-_KINDS: Mapping[str, str] = MappingProxyType(
+_KIND_NAMES: Mapping[str, str] = MappingProxyType(
     {
         FindingKind.NONFINITE: "infinity or NaN",
         FindingKind.PRECISION: "too few digits",
@@ -63,7 +63,7 @@ _KINDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Names of faults by kind of finding."""
-_CLASSES: Mapping[FaultClass, str] = MappingProxyType(
+_CLASS_NAMES: Mapping[FaultClass, str] = MappingProxyType(
     {
         FaultClass.KERNEL: "kernel",
         FaultClass.MODEL: "model",
@@ -74,11 +74,11 @@ _CLASSES: Mapping[FaultClass, str] = MappingProxyType(
         FaultClass.UNKNOWN: "beyond its limit",
     }
 )
-_NARROW = ("float16", "bfloat16", "float8")
-"""Types that are so narrow that a result may exceed their largest number."""
-_CLAUSE = re.compile(r";| \(|\. ")
-"""The end of the first clause of a reason."""
-_CLAUSE_MOST = 140
+_NARROW_DTYPES = ("float16", "bfloat16", "float8")
+"""Float types whose largest number a result may exceed."""
+_CLAUSE_END = re.compile(r";| \(|\. ")
+"""Where the first clause of a reason ends."""
+_CLAUSE_LIMIT = 140
 _OR = ", or "
 
 
@@ -115,21 +115,25 @@ def headline(result: RunComparison) -> str:
     if result.status is Status.ACCUMULATED:
         return text + _loss_text(result)
     if result.status is Status.INCOMPLETE or not result.diagnosis:
-        return text + (safe_text(result.shortcomings[0], limit=_WHY) if result.shortcomings else _failing_text(result))
+        return text + (
+            safe_text(result.shortcomings[0], limit=_REASON_LIMIT)
+            if result.shortcomings
+            else _count_beyond_text(result)
+        )
     first, other_count = result.diagnosis[0], len(result.diagnosis) - 1
-    text += f"{_fault_text(first)}: {_clause(first)}"
+    text += f"{_fault_text(first)}: {_first_clause(first)}"
     if other_count:
         text += f"; {plural(other_count, 'more fault')}"
-    return "; ".join(filter(None, (text, _worst_output_text(result), _failing_text(result))))
+    return "; ".join(filter(None, (text, _worst_output_text(result), _count_beyond_text(result))))
 
 
-def _clause(fault: Diagnosis) -> str:
+def _first_clause(fault: Diagnosis) -> str:
     """Return the first clause of a fault's reason."""
-    end = _CLAUSE.search(QUOTED.sub(lambda name: "x" * len(name[0]), fault.why))  # a name may contain any character
-    clause = safe_text(fault.why[: end.start() if end else None].strip(), limit=_WHY)
-    if len(clause) > _CLAUSE_MOST:  # the first of several causes that have the same effect
+    end = _CLAUSE_END.search(QUOTED.sub(lambda name: "x" * len(name[0]), fault.why))  # a name may contain any character
+    clause = safe_text(fault.why[: end.start() if end else None].strip(), limit=_REASON_LIMIT)
+    if len(clause) > _CLAUSE_LIMIT:  # name only the first of several possible causes
         clause = clause.partition(_OR)[0]
-    return shorten(clause, _CLAUSE_MOST)
+    return shorten(clause, _CLAUSE_LIMIT)
 
 
 def _worst_output_text(result: RunComparison) -> str:
@@ -146,10 +150,10 @@ def _worst_output_text(result: RunComparison) -> str:
         return ""
     floor = result.limits.get("min_output_sqnr")
     limit = f" (limit {floor:g})" if isinstance(floor, int | float) and math.isfinite(floor) else ""
-    return f"output {safe_text(name, limit=_NAME)} {numbers.metric('sqnr_db', level)} dB{limit}"
+    return f"output {safe_text(name, limit=_NAME_LIMIT)} {numbers.metric('sqnr_db', level)} dB{limit}"
 
 
-def _failing_text(result: RunComparison) -> str:
+def _count_beyond_text(result: RunComparison) -> str:
     count_beyond, total = sum(map(is_beyond, result.nodes)), len(result.nodes)
     return (
         f"{numbers.grouped(count_beyond)} of {plural(total, 'tensor', number=numbers.grouped(total))} beyond the limit"
@@ -157,48 +161,48 @@ def _failing_text(result: RunComparison) -> str:
 
 
 def _loss_text(result: RunComparison) -> str:
-    """Return why an output is below its limit although no node exceeds its own."""
+    """Return why an output is below its limit although no node exceeds its own limit."""
     first = next(iter(result.diagnosis), None)
     if first is not None and not result.verdict.short:
-        return f"{_fault_text(first)}: {_clause(first)}; no output that depends on it was compared"
+        return f"{_fault_text(first)}: {_first_clause(first)}; no output that depends on it was compared"
     output = next((node for node in result.nodes if node.tensor in result.verdict.short[:1]), None)
     level = None if output is None or output.metrics is None else output.metrics.sqnr_db
     floor = result.limits.get("min_output_sqnr")
-    output_text = "an output" if output is None else f"output {safe_text(output.tensor, limit=_NAME)}"
+    output_text = "an output" if output is None else f"output {safe_text(output.tensor, limit=_NAME_LIMIT)}"
     level_text = (
         "too little" if level is None else f"{apart(level, floor if isinstance(floor, int | float) else 0.0)} dB"
     )
     limit = f" (limit {floor:g})" if isinstance(floor, int | float) else ""
     are_kernels_right = any(entry.fault is FaultClass.KERNEL for entry in result.ruled_out) and all(
-        map(_is_proved, result.nodes)
+        map(_is_arithmetic_confirmed, result.nodes)
     )
     clause = "; no kernel is wrong" if are_kernels_right else ""
     if first is None:
         return f"{output_text} has {level_text}{limit}, although no node is beyond its limit"
     if first.fault is FaultClass.QUANTIZATION:
-        mostly = f", mostly at {_titled(first)}" if (share_of(first) or 0.0) >= _MOSTLY else ""
+        mostly = f", mostly at {_op_and_node(first)}" if (share_of(first) or 0.0) >= _MIN_MOSTLY_SHARE else ""
         return f"quantization{mostly}; {output_text} has {level_text}{limit}{clause}"
-    return f"{_fault_text(first)}: {_clause(first)}; {output_text} has {level_text}{limit}{clause}"
+    return f"{_fault_text(first)}: {_first_clause(first)}; {output_text} has {level_text}{limit}{clause}"
 
 
-def _is_proved(node: NodeResult) -> bool:
-    """Return whether nothing speaks against a node's arithmetic although something could."""
+def _is_arithmetic_confirmed(node: NodeResult) -> bool:
+    """Return whether a node was judged and its arithmetic is not known to be wrong."""
     return node.reproduced is not False and node.judged_by is not JudgedBy.NONE
 
 
 def _fault_text(fault: Diagnosis) -> str:
     """Name a fault and its node."""
-    fault_name = _KINDS.get(str(fault.kind), _CLASSES[fault.fault])
+    fault_name = _KIND_NAMES.get(str(fault.kind), _CLASS_NAMES[fault.fault])
     others_text = f" and {plural(len(fault.nodes) - 1, 'more node')}" if len(fault.nodes) > 1 else ""
-    return f"{fault_name} at {_titled(fault)}{others_text}"
+    return f"{fault_name} at {_op_and_node(fault)}{others_text}"
 
 
-def _titled(fault: Diagnosis) -> str:
-    op = "" if fault.op == "Input" else f"{safe_text(fault.op, limit=_NAME)} "
+def _op_and_node(fault: Diagnosis) -> str:
+    op = "" if fault.op == "Input" else f"{safe_text(fault.op, limit=_NAME_LIMIT)} "
     return f"{op}{node_title(fault)}"
 
 
-def node_title(fault: Diagnosis, *, limit: int = _NAME) -> str:
+def node_title(fault: Diagnosis, *, limit: int = _NAME_LIMIT) -> str:
     """Return the source model's name of a fault's node, with the backend's name if that differs."""
     backend_name = safe_text(fault.node, limit=limit)
     if fault.model_node is None or fault.model_node == fault.node:
@@ -232,22 +236,22 @@ def level_change(fault: Diagnosis) -> str:
     return level_after if fault.before_db is None else f"{level_before} -> {level_after}"
 
 
-def remedy_line(remedy: Remedy, result: RunComparison, *, most: int) -> str:
-    """Return an edit that was tried, the resulting SQNR of the outputs, worst first, and the cost.
+def remedy_line(remedy: Remedy, result: RunComparison, *, max_outputs: int) -> str:
+    """Return an edit that was tried, the SQNR of the worst outputs before and after it, and its cost.
 
     Args:
         remedy: The remedy.
         result: Its comparison.
-        most: Maximum number of outputs.
+        max_outputs: Maximum number of outputs.
     """
     levels = {node.tensor: node.metrics.sqnr_db for node in result.nodes if node.metrics is not None}
     floor = result.limits.get("min_output_sqnr")
     changes, is_below_floor = [], False
     worst_first = sorted(remedy.gain_db.items(), key=lambda item: _finite_level(levels.get(item[0])))
-    for name, gain in worst_first[:most]:
+    for name, gain in worst_first[:max_outputs]:
         level, output_text = (
             levels.get(name),
-            "" if len(result.network_outputs) == 1 else f"{safe_text(name, limit=_NAME)} ",
+            "" if len(result.network_outputs) == 1 else f"{safe_text(name, limit=_NAME_LIMIT)} ",
         )
         if level is None or not math.isfinite(level):
             changes.append(f"{output_text}{gain:+.1f} dB")
@@ -265,7 +269,7 @@ def _finite_level(level: float | None) -> float:
 
 
 def gain_of(remedy: Remedy, fault: Diagnosis) -> float:
-    """Return the gain of the output to which a fault contributes, or of the first output if that one is unknown."""
+    """Return a remedy's gain in dB for the output to which a fault contributes, or else for the first output."""
     gains = [remedy.gain_db[name] for name in fault.share if name in remedy.gain_db]
     return next(iter([*gains, *remedy.gain_db.values()]), 0.0)
 
@@ -279,26 +283,26 @@ def advice_line(result: RunComparison) -> str:
         return "record the reference again and copy each tensor when it is computed, or compare with another runtime"
     if first.fault is FaultClass.RECORDING:
         return "record both runs with the same inputs"
-    narrow = next((kind for kind in _NARROW if f"largest {kind}" in first.why), None)
+    narrow = next((kind for kind in _NARROW_DTYPES if f"largest {kind}" in first.why), None)
     if first.kind is FindingKind.NONFINITE and narrow is not None:
         return f"compute {node_title(first)} in float32, or keep its inputs in the range of {narrow} (not replayed)"
     return ""
 
 
-def ruled_out_line(result: RunComparison, *, most: int | None = None) -> str:
-    """Return the faults that were ruled out, or only the first of them, or "" if there are none."""
-    # Mention the recording only if something is unusual.
+def ruled_out_line(result: RunComparison, *, max_entries: int | None = None) -> str:
+    """Return which faults were ruled out, at most `max_entries` of them, or "" if there are none."""
+    # Readers expect the recording to be right, so do not mention that.
     entries = [entry for entry in result.ruled_out if entry.fault is not FaultClass.RECORDING]
-    return "; ".join(safe_text(entry.sentence) for entry in entries[:most])
+    return "; ".join(safe_text(entry.sentence) for entry in entries[:max_entries])
 
 
 def ordered_outputs(result: RunComparison) -> Sequence[str]:
-    """Return the network's outputs: those with scores first, then the worst first."""
+    """Return the network's outputs, those with scores first, and among these the worst first."""
     scores = [output.tensor for output in result.outputs]
     levels = {node.tensor: node.metrics.sqnr_db for node in result.nodes if node.metrics is not None}
 
-    def key(name: str) -> tuple[bool, float]:
+    def sort_key(name: str) -> tuple[bool, float]:
         level = levels.get(name)
         return name not in scores, float("inf") if level is None else level
 
-    return sorted(result.network_outputs, key=key)
+    return sorted(result.network_outputs, key=sort_key)

@@ -1,4 +1,4 @@
-"""The difference between two arrays, as lines for the message of a failed assertion: NaN, infinities, finite values."""
+"""The difference between two arrays as lines of an assertion message: finite values, NaN, infinities."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def array_difference(
     if quant is not None:
         _, codes = make_comparable(RealBlocks(reference), RealBlocks(backend, quant))
         real_backend = dequantize(backend, quant, double=not codes.single)
-    plain_reference, plain_backend = _computable(reference), _computable(real_backend)
+    plain_reference, plain_backend = _to_computable(reference), _to_computable(real_backend)
     finite = np.isfinite(plain_reference) & np.isfinite(plain_backend)
     equal = (plain_reference == plain_backend) | (np.isnan(plain_reference) & np.isnan(plain_backend))
     difference_count = int((finite & ~equal).sum())
@@ -44,7 +44,7 @@ def array_difference(
         _nonfinite_text("Inf", np.isinf(plain_reference), np.isinf(plain_backend), equal),
     ]
     if difference_count:
-        # NaN has no distance and must not hide the largest one, so non-finite elements are removed on both sides.
+        # A NaN would hide the largest difference, so make both sides equal where one of them is not finite.
         reference_values, backend_values = plain_reference, plain_backend if quant is None else backend
         if not finite.all():
             reference_values = np.where(finite, plain_reference, plain_backend if quant is not None else 0)
@@ -54,7 +54,8 @@ def array_difference(
     elif not equal.all():
         index = np.unravel_index(int(np.argmin(equal)), equal.shape)
         lines.append(
-            f"first    at {_index(index)}: reference {_exact(reference[index])}, backend {_exact(real_backend[index])}"
+            f"first    at {_index_text(index)}: reference {_exact_text(reference[index])}, "
+            f"backend {_exact_text(real_backend[index])}"
         )
     overall_metrics = (("SQNR", stats.sqnr_db, " dB"), ("rel L2", stats.rel_l2, ""), ("mean abs", stats.mean_abs, ""))
     lines.append(
@@ -63,8 +64,8 @@ def array_difference(
     return lines
 
 
-def _computable(values: np.ndarray) -> np.ndarray:
-    """Return values in a type that NumPy computes with. Smaller float types become float32."""
+def _to_computable(values: np.ndarray) -> np.ndarray:
+    """Return values in a type that numpy computes with. Short float types become float32."""
     return values if values.dtype.kind in "biuf" else values.astype(np.float32)
 
 
@@ -74,7 +75,7 @@ def _count_text(count: int, total: int) -> str:
 
 
 def _nonfinite_text(kind: str, in_reference: np.ndarray, in_backend: np.ndarray, equal: np.ndarray) -> str:
-    """Return how many such values are on one side only and how many match. Infinities of opposite sign differ."""
+    """Count the NaNs or infinities on one side only, and those on both. Infinities of opposite sign differ."""
     common = in_reference & in_backend
     text = (
         f"{kind}      {numbers.grouped(int((in_reference & ~in_backend).sum()))} in the reference only, "
@@ -86,7 +87,7 @@ def _nonfinite_text(kind: str, in_reference: np.ndarray, in_backend: np.ndarray,
 
 
 def _largest_difference_lines(reference: np.ndarray, backend: np.ndarray, worst: WorstElement) -> list[str]:
-    """Describe the element with the largest finite difference, with both values and the distance in every measure."""
+    """Describe the element with the largest finite difference: both values, and their distance in each unit."""
     reference_value, backend_value = reference[worst.index], backend[worst.index]
     distance = [f"difference {numbers.number(worst.difference, digits=4)}"]
     if worst.lsb is not None:
@@ -95,19 +96,19 @@ def _largest_difference_lines(reference: np.ndarray, backend: np.ndarray, worst:
     if unit is not None and worst.lsb is None:
         ulp = ulp_distance(np.array([reference_value]).astype(unit), np.array([backend_value]).astype(unit))
         distance.append(f"{numbers.grouped(int(ulp[0]))} ULP of {unit.name}")
-    value_texts = _exact(reference_value), _exact(backend_value)
-    if value_texts[0] == value_texts[1]:  # 1.1 as float32 and as float64 are different numbers
-        value_texts = _exact(float(reference_value)), _exact(float(backend_value))
+    value_texts = _exact_text(reference_value), _exact_text(backend_value)
+    if value_texts[0] == value_texts[1]:  # for example 1.1 as float32 and as float64, which differ
+        value_texts = _exact_text(float(reference_value)), _exact_text(float(backend_value))
     return [
-        f"largest  at {_index(worst.index)}: reference {value_texts[0]}, backend {value_texts[1]}",
+        f"largest  at {_index_text(worst.index)}: reference {value_texts[0]}, backend {value_texts[1]}",
         f"         {', '.join(distance)}",
     ]
 
 
-def _exact(value: object) -> str:
+def _exact_text(value: object) -> str:
     """Return a number with as many digits as needed to distinguish it from its neighbours."""
     return safe_text(value, limit=40)
 
 
-def _index(index: Sequence[SupportsInt]) -> str:
+def _index_text(index: Sequence[SupportsInt]) -> str:
     return f"({', '.join(str(int(at)) for at in index)})"

@@ -28,7 +28,7 @@ _SKIPPED_SHOWN = 8
 
 
 class Edge(TypedDict):
-    """A tensor that one node hands on to others, and its size in bytes."""
+    """A tensor that one node passes to others, and its size in bytes."""
 
     tensor: str
     node: str
@@ -52,7 +52,7 @@ class ListedTensor(JsonObject):
         name: Its name.
         role: Its role in the network.
         dtype: Logical dtype, or None if unknown.
-        shape: Declared shape, or that of the stored values. None for an open extent.
+        shape: Declared shape, or that of the stored values; None for an extent that varies.
         bytes: Size of one sample in bytes, or None if dtype or shape are unknown.
         layout: Names of its dimensions, if known.
         quant: Its quantization, or None.
@@ -102,12 +102,12 @@ class Contents(JsonObject):
 
     @property
     def tensors(self) -> int:
-        """Number of tensors with any kept values."""
+        """Number of tensors of which values were kept, at least in part."""
         return len(self.recording.names)
 
     @property
     def constants(self) -> int:
-        """Number of constants among them."""
+        """Number of constants among `tensors`."""
         return sum(map(self.recording.graph.is_constant, self.recording.names))
 
     @property
@@ -122,18 +122,18 @@ class Contents(JsonObject):
 
     @property
     def weight_bytes(self) -> dict[str, int]:
-        """Size of the stored constants in bytes by dtype, largest first; without those of unknown size."""
+        """Bytes of the stored constants by dtype, largest first. Constants of unknown size are left out."""
         sizes = Counter[str]()
         for name, info in self.recording.graph.tensors.items():
             is_stored = self.recording.graph.is_constant(name) and self.recording.graph.producer(name) is None
-            size = _size(self.recording, info) if is_stored else None
+            size = _sample_bytes(self.recording, info) if is_stored else None
             if size is not None and info.dtype:
                 sizes[info.dtype] += size
         return dict(sizes.most_common())
 
     @property
     def edge_bytes(self) -> dict[str, int]:
-        """Size of the tensors that one node hands on to another, in bytes of a sample by dtype, largest first."""
+        """Bytes per sample of the tensors that one node passes to another, by dtype, largest first."""
         sizes = Counter[str]()
         for info, size in self._edges():
             sizes[info.dtype or ""] += size
@@ -141,7 +141,7 @@ class Contents(JsonObject):
 
     @property
     def int32_edges(self) -> list[Edge]:
-        """The int32 tensors among them, largest first: mostly sums that no kernel converted to codes."""
+        """The int32 tensors that one node passes to another, largest first: mostly sums that were not requantized."""
         graph = self.recording.graph
         edges = [
             Edge(
@@ -156,23 +156,23 @@ class Contents(JsonObject):
         return sorted(edges, key=lambda edge: -edge["bytes"])
 
     def _edges(self) -> Iterator[tuple[TensorInfo, int]]:
-        """Yield the tensors that one node hands on to another, with their size; without those of unknown size."""
+        """Yield the tensors that one node passes to another, with their size. Tensors of unknown size are left out."""
         graph = self.recording.graph
         for name, info in graph.tensors.items():
             if graph.is_constant(name) or graph.producer(name) is None or not graph.consumers(name):
                 continue
-            size = _size(self.recording, info)
+            size = _sample_bytes(self.recording, info)
             if size is not None:
                 yield info, size
 
     @property
     def float_nodes(self) -> list[str]:
-        """Nodes that compute in float between dequantized codes and codes quantized again."""
+        """Names of the nodes that compute in float between dequantization and quantization."""
         return [node.name for node in find_float_nodes(self.recording.graph)]
 
     @property
     def float_weights(self) -> list[str]:
-        """Nodes that multiply quantized data by weights in float."""
+        """Names of the nodes that multiply quantized data by float weights."""
         return [node.name for node in find_float_weights(self.recording.graph)]
 
     @property
@@ -184,7 +184,11 @@ class Contents(JsonObject):
     @property
     def tensor_list(self) -> list[ListedTensor] | None:
         """Every tensor, or None if they are not listed."""
-        return [_listed_tensor(self.recording, info) for info in _listed(self.recording)] if self.listed else None
+        return (
+            [_listed_tensor(self.recording, info) for info in _tensors_in_order(self.recording)]
+            if self.listed
+            else None
+        )
 
 
 def _listed_tensor(recording: Recording, info: TensorInfo) -> ListedTensor:
@@ -194,7 +198,7 @@ def _listed_tensor(recording: Recording, info: TensorInfo) -> ListedTensor:
         role=info.role,
         dtype=info.dtype,
         shape=stored_shape(recording, info),
-        bytes=_size(recording, info),
+        bytes=_sample_bytes(recording, info),
         layout=info.layout,
         quant=info.quant,
         stored=recording.has(info.name),
@@ -209,21 +213,21 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
     info, graph = recording.info, recording.graph
     constants = sum(graph.is_constant(name) for name in recording.names)
     counts_text = f"{numbers.grouped(len(recording.names))} with values, {numbers.grouped(constants)} of them constants"
-    partly = sum(not _in_full(recording, name) for name in recording.names)
-    counts_text += f", {numbers.grouped(partly)} with statistics or some values only" if partly else ""
+    partial_count = sum(not _is_stored_in_full(recording, name) for name in recording.names)
+    counts_text += f", {numbers.grouped(partial_count)} with statistics or some values only" if partial_count else ""
     ops = Counter(node.op for node in graph.nodes).most_common()
     detail = f" ({info.fidelity_detail})" if info.fidelity_detail else ""
     facts = [
         ("file", f"{contents.path}, {numbers.byte_size(contents.size)}" if contents.path else ""),
         ("model", f"{info.model}, sha256 {info.model_sha256[:16]}" if info.model_sha256 else info.model),
         ("backend", info.backend),
-        ("options", _pairs(info.options)),
+        ("options", _pairs_text(info.options)),
         ("complete", "yes" if info.complete else "NO: the run did not finish, or the file was rescued"),
         ("fidelity", f"{info.fidelity}{detail}"),
         ("taps", info.taps),
         ("samples", f"{recording.samples}" + (f", {recording.steps} steps each" if recording.steps > 1 else "")),
         ("tensors", counts_text),
-        ("nodes", f"{numbers.grouped(len(graph.nodes))}: " + _ops(ops) if ops else "none: no graph was recorded"),
+        ("nodes", f"{numbers.grouped(len(graph.nodes))}: " + _ops_text(ops) if ops else "none: no graph was recorded"),
         ("weights", _sizes_text(contents.weight_bytes)),
         ("edges", _sizes_text(contents.edge_bytes)),
         ("int32 edges", _edges_text(contents.int32_edges)),
@@ -232,7 +236,7 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
         ("inputs", ", ".join(_named_shape(graph.tensors[name]) for name in graph.inputs)),
         ("outputs", ", ".join(_named_shape(graph.tensors[name]) for name in graph.outputs)),
         ("created", info.created),
-        ("versions", _pairs(info.versions)),
+        ("versions", _pairs_text(info.versions)),
         ("CPU flags", ", ".join(info.cpu_flags)),
     ]
     facts += [("doubtful", f"{name}: {doubt}") for name, doubt in [*info.doubts.items()][:_SKIPPED_SHOWN]]
@@ -250,14 +254,14 @@ def _sizes_text(sizes: Mapping[str, int]) -> str:
 
 
 def _edges_text(edges: Sequence[Edge]) -> str:
-    """Return the count, the size and the largest of edges, or "" if there are none."""
+    """Return the count and the total size of edges, and the largest ones, or "" if there are none."""
     shown = ", ".join(f"{edge['tensor']} {numbers.byte_size(edge['bytes'])}" for edge in edges[:_SKIPPED_SHOWN])
     rest = f", {len(edges) - _SKIPPED_SHOWN} more; -f json lists them" if len(edges) > _SKIPPED_SHOWN else ""
     total = numbers.byte_size(sum(edge["bytes"] for edge in edges))
     return f"{plural(len(edges), 'tensor')} between nodes, {total}: {shown}{rest}" if edges else ""
 
 
-def _size(recording: Recording, info: TensorInfo) -> int | None:
+def _sample_bytes(recording: Recording, info: TensorInfo) -> int | None:
     """Return the size of one sample of a tensor in bytes, or None if its dtype or shape is unknown."""
     shape = stored_shape(recording, info)
     if shape is None or not info.dtype or any(extent is None for extent in shape):
@@ -266,14 +270,14 @@ def _size(recording: Recording, info: TensorInfo) -> int | None:
 
 
 def _float_text(nodes: Sequence[Node], where_text: str) -> str:
-    """Return the count and the first names of nodes, or "" if there are none."""
+    """Return the count of nodes and the names of the first ones, or "" if there are none."""
     shown = ", ".join(f"{node.name} ({node.op})" for node in nodes[:_SKIPPED_SHOWN])
     rest = f", {len(nodes) - _SKIPPED_SHOWN} more; -f json lists them" if len(nodes) > _SKIPPED_SHOWN else ""
     return f"{plural(len(nodes), 'node')} {where_text}: {shown}{rest}" if nodes else ""
 
 
-def _in_full(recording: Recording, tensor: str) -> bool:
-    """Return whether all values of a tensor were kept for any sample and step."""
+def _is_stored_in_full(recording: Recording, tensor: str) -> bool:
+    """Return whether at least one sample and step has all values of a tensor."""
     return any(recording.has(tensor, *place) for place in recording.places(tensor))
 
 
@@ -281,16 +285,18 @@ def tensor_rows(recording: Recording) -> list[tuple[str, ...]]:
     """Return one row for each tensor of the recording, in topological order, safe to print."""
     rows: list[tuple[str, ...]] = []
     stored_names = frozenset(recording.names)
-    for info in _listed(recording):
+    for info in _tensors_in_order(recording):
         producer = recording.graph.producer(info.name)
-        kept_text = "no" if info.name not in stored_names else "yes" if _in_full(recording, info.name) else "partly"
+        kept_text = (
+            "no" if info.name not in stored_names else "yes" if _is_stored_in_full(recording, info.name) else "partly"
+        )
         rows.append(
             (
                 safe_text(info.name, limit=200),
                 str(info.role),
                 safe_text(info.dtype or numbers.MISSING, limit=40),
                 numbers.shape(stored_shape(recording, info)),
-                numbers.grouped(_size(recording, info)),
+                numbers.grouped(_sample_bytes(recording, info)),
                 quant_summary(info.quant),
                 kept_text,
                 numbers.MISSING if producer is None else safe_text(f"{producer.op} {producer.name}", limit=120),
@@ -300,19 +306,19 @@ def tensor_rows(recording: Recording) -> list[tuple[str, ...]]:
 
 
 def stored_shape(recording: Recording, info: TensorInfo) -> tuple[int | None, ...] | None:
-    """Return the declared shape, or that of the stored values if an extent is open.
+    """Return the declared shape, or that of the stored values if the declared shape is incomplete.
 
     Args:
         recording: The run.
-        info: One of its tensors, of which no element is read.
+        info: One of its tensors. Its elements are not read.
     """
     if (info.shape is None or None in info.shape) and recording.has(info.name):
         return recording.load(info.name).shape
     return info.shape
 
 
-def _listed(recording: Recording) -> Iterator[TensorInfo]:
-    """Yield inputs, then the outputs of nodes in order, then constants."""
+def _tensors_in_order(recording: Recording) -> Iterator[TensorInfo]:
+    """Yield the tensors of a recording: inputs, then outputs of nodes in order, then constants."""
     graph = recording.graph
     order = dict.fromkeys((*graph.inputs, *(name for node in graph.nodes for name in node.outputs if name)))
     order |= dict.fromkeys(graph.tensors)
@@ -325,10 +331,10 @@ def _named_shape(info: TensorInfo) -> str:
     return f"{info.name} {dtype} {numbers.shape(info.shape)}".replace("  ", " ")
 
 
-def _ops(ops: list[tuple[str, int]]) -> str:
+def _ops_text(ops: list[tuple[str, int]]) -> str:
     shown = ", ".join(f"{count} {op}" for op, count in ops[:_OPS_SHOWN])
     return shown + (f", {len(ops) - _OPS_SHOWN} other kinds" if len(ops) > _OPS_SHOWN else "")
 
 
-def _pairs(values: Any) -> str:
+def _pairs_text(values: Any) -> str:
     return ", ".join(f"{key}={value}" for key, value in values.items())

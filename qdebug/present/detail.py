@@ -42,7 +42,7 @@ WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", 
 """Titles of `worst_rows`."""
 
 _SAMPLES_SHOWN = 16
-_EXACT = 9
+_FLOAT32_DIGITS = 9
 """Number of digits that distinguishes any two float32 scales."""
 
 
@@ -110,11 +110,11 @@ def side_facts(detail: NodeDetail) -> list[SideFact]:
     result, stats = detail.result, detail.result.metrics
     facts = [
         SideFact("tensor", safe_text(result.reference_tensor, limit=120), safe_text(result.tensor, limit=120)),
-        SideFact("dtype", *_both(detail, _dtype)),
-        SideFact("shape", *_both(detail, _shape)),
-        SideFact("layout", *_both(detail, _layout)),
-        SideFact(SCALE_TITLE, *_both(detail, lambda info: quant_summary(info.quant))),
-        SideFact("codes", *_both(detail, lambda info: _codes(info.quant))),
+        SideFact("dtype", *_both_sides(detail, _dtype_text)),
+        SideFact("shape", *_both_sides(detail, _shape_text)),
+        SideFact("layout", *_both_sides(detail, _layout_text)),
+        SideFact(SCALE_TITLE, *_both_sides(detail, lambda info: quant_summary(info.quant))),
+        SideFact("codes", *_both_sides(detail, lambda info: _codes_text(info.quant))),
     ]
     if result.placement:
         facts.append(SideFact("ran on", "not recorded", safe_text(result.placement, limit=120)))
@@ -122,8 +122,8 @@ def side_facts(detail: NodeDetail) -> list[SideFact]:
         facts.append(
             SideFact(
                 "values",
-                _range(stats.reference_min, stats.reference_max, detail.reference),
-                _range(stats.backend_min, stats.backend_max, detail.backend),
+                _range_text(stats.reference_min, stats.reference_max, detail.reference),
+                _range_text(stats.backend_min, stats.backend_max, detail.backend),
             )
         )
     return [fact for fact in facts if {fact.reference, fact.backend} != {numbers.MISSING}]
@@ -173,7 +173,7 @@ def error_rows(result: NodeResult) -> tuple[tuple[str, ...], list[tuple[str, ...
 
 
 def finding_facts(result: NodeResult) -> list[tuple[str, str]]:
-    """Return the findings other than the reason for the status, as (kind, text).
+    """Return the findings that the reason for the status does not contain, as (kind, text).
 
     Args:
         result: The comparison.
@@ -187,7 +187,7 @@ def finding_facts(result: NodeResult) -> list[tuple[str, str]]:
 
 
 def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
-    """Return the origin of the error, as (label, text)."""
+    """Return what is known about the origin of the error, as (label, text)."""
     facts = finding_facts(result)
     if result.attribution_note:
         facts.append(("introduced", f"not known: {safe_text(result.attribution_note)}"))
@@ -214,52 +214,52 @@ def precision_sentence(name: str) -> str:
 
 
 def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:
-    """Return the clipped values and the codes at the ends as (label, text), or none if the tensor is not quantized."""
+    """Return the numbers of clipped values and of codes at the ends of the range, or none without quantization."""
     if rails is None:
         return []
 
-    def share(many: int) -> str:
-        return f"{numbers.grouped(many)} ({numbers.percent(many, rails.total)})" if many else "0"
+    def share_text(count: int) -> str:
+        return f"{numbers.grouped(count)} ({numbers.percent(count, rails.total)})" if count else "0"
 
     return [
-        ("clipped", share(rails.clipped)),
-        ("reference below range", share(rails.clipped_low)),
-        ("reference above range", share(rails.clipped_high)),
-        ("codes at qmin", share(rails.at_qmin)),
-        ("of these, zeros of a Relu", share(rails.floor)),
-        ("codes at qmax", share(rails.at_qmax)),
+        ("clipped", share_text(rails.clipped)),
+        ("reference below range", share_text(rails.clipped_low)),
+        ("reference above range", share_text(rails.clipped_high)),
+        ("codes at qmin", share_text(rails.at_qmin)),
+        ("of these, zeros of a Relu", share_text(rails.floor)),
+        ("codes at qmax", share_text(rails.at_qmax)),
         ("codes in total", numbers.grouped(rails.total)),
     ]
 
 
-def sample_lines(result: NodeResult, *, most: int = _SAMPLES_SHOWN) -> list[str]:
-    """Return one line per sample, or only the worst samples, worst first, if there are too many.
+def sample_lines(result: NodeResult, *, max_lines: int = _SAMPLES_SHOWN) -> list[str]:
+    """Return one line per sample. If there are too many, return lines for the worst samples only, worst first.
 
     Args:
         result: The comparison.
-        most: Maximum number of lines.
+        max_lines: Maximum number of lines.
     """
     samples = list(result.samples)
-    if len(samples) > most:
-        samples.sort(key=_level)
+    if len(samples) > max_lines:
+        samples.sort(key=_sort_level)
     lines = [
         f"sample {sample.sample}: {sample.status}, SQNR {_db(sample.sqnr_db)}, max abs {numbers.number(sample.max_abs)}"
-        f"{_own_part(sample)}"
-        for sample in samples[:most]
+        f"{_introduced_text(sample)}"
+        for sample in samples[:max_lines]
     ]
-    if len(samples) > most:
-        lines.append(f"{len(samples) - most} better samples not shown")
+    if len(samples) > max_lines:
+        lines.append(f"{len(samples) - max_lines} better samples not shown")
     return lines
 
 
-def _level(sample: SampleResult) -> float:
-    """Return the SQNR to sort by, with a missing SQNR or a NaN counting as worst."""
+def _sort_level(sample: SampleResult) -> float:
+    """Return the SQNR to sort by. A missing SQNR or a NaN counts as worst."""
     is_known = sample.sqnr_db is not None and not math.isnan(sample.sqnr_db)
     return sample.sqnr_db if is_known and sample.sqnr_db is not None else -math.inf
 
 
-def _own_part(sample: SampleResult) -> str:
-    """Return the error that the node introduces in one sample, or "" if unknown."""
+def _introduced_text(sample: SampleResult) -> str:
+    """Return a clause with the error that the node introduces in one sample, or "" if unknown."""
     introduced = sample.introduced
     if introduced is None:
         return ""
@@ -274,9 +274,9 @@ def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
         (
             position(element.index),
             str(element.sample),
-            _value(element.reference),
-            _value(element.backend),
-            _difference(element),
+            _value_text(element.reference),
+            _value_text(element.backend),
+            _difference_text(element),
             numbers.number(element.lsb),
             numbers.MISSING if element.reference_code is None else str(element.reference_code),
             numbers.MISSING if element.backend_code is None else str(element.backend_code),
@@ -285,12 +285,12 @@ def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
     ]
 
 
-def _value(value: float) -> str:
+def _value_text(value: float) -> str:
     """Return a value as text, with integers in full so that neighbours differ."""
     return str(value) if isinstance(value, int) else numbers.number(value, digits=5)
 
 
-def _difference(element: WorstElement) -> str:
+def _difference_text(element: WorstElement) -> str:
     """Return backend minus reference, exact for integers."""
     actual, expected = element.backend, element.reference
     if isinstance(actual, int) and isinstance(expected, int):
@@ -302,22 +302,22 @@ def _db(value: float | None) -> str:
     return f"{numbers.number(value)} dB" if value is not None else numbers.MISSING
 
 
-def _both(detail: NodeDetail, show: Callable[[TensorInfo], str]) -> tuple[str, str]:
+def _both_sides(detail: NodeDetail, show: Callable[[TensorInfo], str]) -> tuple[str, str]:
     return (
         numbers.MISSING if detail.reference is None else show(detail.reference),
         numbers.MISSING if detail.backend is None else show(detail.backend),
     )
 
 
-def _dtype(info: TensorInfo) -> str:
+def _dtype_text(info: TensorInfo) -> str:
     return safe_text(info.dtype or numbers.MISSING, limit=40)
 
 
-def _shape(info: TensorInfo) -> str:
+def _shape_text(info: TensorInfo) -> str:
     return numbers.shape(info.shape)
 
 
-def _layout(info: TensorInfo) -> str:
+def _layout_text(info: TensorInfo) -> str:
     return safe_text(info.layout or numbers.MISSING, limit=40)
 
 
@@ -331,18 +331,18 @@ def quant_summary(quant: QuantParams | None) -> str:
     blocks = f" in blocks of {quant.block_size}" if quant.block_size else ""
     low, high = int(scales.argmin()), int(scales.argmax())
     extremes = f"{numbers.number(float(scales[low]), digits=4)} in each"
-    for digits in (4, _EXACT) if scales[low] != scales[high] else ():
+    for digits in (4, _FLOAT32_DIGITS) if scales[low] != scales[high] else ():
         lowest_text, highest_text = (numbers.number(float(scales[channel]), digits=digits) for channel in (low, high))
         extremes = f"{lowest_text} (#{low}) to {highest_text} (#{high})"
         if lowest_text != highest_text:
             break
     return (
         f"{scales.size} along axis {quant.axis}{blocks}: scale {extremes}"
-        f" / zero point {numbers.values(zeros.tolist(), most=1)}"
+        f" / zero point {numbers.values(zeros.tolist(), max_listed=1)}"
     )
 
 
-def _codes(quant: QuantParams | None) -> str:
+def _codes_text(quant: QuantParams | None) -> str:
     if quant is None or quant.qmin is None or quant.qmax is None:
         return numbers.MISSING
     text = f"{quant.qmin}..{quant.qmax}"
@@ -352,7 +352,7 @@ def _codes(quant: QuantParams | None) -> str:
     return f"{text} for {numbers.number(scale * (quant.qmin - zero))}..{numbers.number(scale * (quant.qmax - zero))}"
 
 
-def _range(low: float | None, high: float | None, info: TensorInfo | None) -> str:
+def _range_text(low: float | None, high: float | None, info: TensorInfo | None) -> str:
     if low is None:
         return numbers.MISSING
     if holds_integers(info):

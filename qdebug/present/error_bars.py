@@ -29,8 +29,8 @@ CHANNEL_TITLES = ("channel", "SQNR dB", "RMSE", "max abs", "NaN or inf")
 """Titles of `channel_rows`."""
 
 _EIGHTHS = " \u258f\u258e\u258d\u258c\u258b\u258a\u2589"
-_BARS = 16
-"""Maximum number of bars of a histogram. If there are more bins, they are merged."""
+_MAX_BARS = 16
+"""Maximum number of bars of a histogram. If there are more bins, neighbouring bins share a bar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def profile_facts(profile: TensorProfile) -> list[tuple[str, str]]:
     if profile.tensors > 1:
         facts.append(("arrays", f"{numbers.grouped(profile.tensors)}, taken together"))
     if profile.ulp is not None and profile.ulp.max_ulp is not None:
-        facts.append(("ULP", _ulp(profile.ulp)))
+        facts.append(("ULP", _ulp_text(profile.ulp)))
     relative = profile.relative
     if relative.zero_refs:
         text = f"{numbers.grouped(relative.zero_refs)} elements without relative error"
@@ -67,7 +67,7 @@ def profile_facts(profile: TensorProfile) -> list[tuple[str, str]]:
     return facts
 
 
-def _ulp(ulp: UlpErrors) -> str:
+def _ulp_text(ulp: UlpErrors) -> str:
     cumulative_counts = [int(ulp.counts[: power + 1].sum()) for power in range(ulp.counts.size)]
     total = cumulative_counts[-1]
     shares = [("equal", cumulative_counts[0])]
@@ -89,7 +89,7 @@ def relative_bars(profile: TensorProfile) -> list[Bar]:
 
 
 def ulp_bars(profile: TensorProfile) -> list[Bar]:
-    """Return the histogram of errors in units in the last place, empty for tensors without such errors."""
+    """Return the histogram of errors in units in the last place; empty if they are not defined for the tensor."""
     if profile.ulp is None:
         return []
     frequencies = profile.ulp.counts.tolist()
@@ -97,20 +97,20 @@ def ulp_bars(profile: TensorProfile) -> list[Bar]:
     return _bars(list(zip(labels, frequencies, strict=True)))
 
 
-def _exponent_bars(histogram: ExponentHistogram, zero: str) -> list[Bar]:
+def _exponent_bars(histogram: ExponentHistogram, zero_label: str) -> list[Bar]:
     frequencies = histogram.counts
-    together = -(-frequencies.size // _BARS) if frequencies.size else 1
-    rows = [(zero, histogram.zeros)] if histogram.zeros else []
-    for first in range(0, frequencies.size, together):
-        last = min(first + together, frequencies.size)
+    bins_per_bar = -(-frequencies.size // _MAX_BARS) if frequencies.size else 1
+    rows = [(zero_label, histogram.zeros)] if histogram.zeros else []
+    for first in range(0, frequencies.size, bins_per_bar):
+        last = min(first + bins_per_bar, frequencies.size)
         low, high = histogram.lowest + first, histogram.lowest + last
-        rows.append((f"{_power(low)}..{_power(high)}", int(frequencies[first:last].sum())))
+        rows.append((f"{_power_text(low)}..{_power_text(high)}", int(frequencies[first:last].sum())))
     if histogram.nonfinite:
         rows.append(("non-finite", histogram.nonfinite))
     return _bars(rows)
 
 
-def _power(exponent: int) -> str:
+def _power_text(exponent: int) -> str:
     return numbers.number(2.0**exponent, digits=2) if exponent < 1024 else "beyond"
 
 
@@ -119,8 +119,8 @@ def _bars(rows: Sequence[tuple[str, int]]) -> list[Bar]:
     return [Bar(label, count, count / highest_count) for label, count in rows]
 
 
-def value_bars(profile: TensorProfile, *, bars: int = _BARS) -> list[tuple[Bar, Bar]]:
-    """Return the histograms of both sides over the same bins, lowest first; empty without finite values.
+def value_bars(profile: TensorProfile, *, bars: int = _MAX_BARS) -> list[tuple[Bar, Bar]]:
+    """Return the histograms of the values of both sides over the same bins, lowest first; empty if there are none.
 
     Args:
         profile: The profile.
@@ -132,12 +132,12 @@ def value_bars(profile: TensorProfile, *, bars: int = _BARS) -> list[tuple[Bar, 
     reference, backend = profile.reference, profile.backend
     if reference is None or backend is None:
         return []
-    together = -(-reference.counts.size // bars)
-    starts = list(range(0, reference.counts.size, together))
+    bins_per_bar = -(-reference.counts.size // bars)
+    starts = list(range(0, reference.counts.size, bins_per_bar))
     rows = [("below", reference.below, backend.below)] if reference.below or backend.below else []
     edges = reference.edges
     for start in starts:
-        last = min(start + together, reference.counts.size)
+        last = min(start + bins_per_bar, reference.counts.size)
         label = f"{numbers.number(edges[start], digits=4)}..{numbers.number(edges[last], digits=4)}"
         rows.append((label, int(reference.counts[start:last].sum()), int(backend.counts[start:last].sum())))
     rows += [("above", reference.above, backend.above)] if reference.above or backend.above else []
@@ -149,14 +149,14 @@ def value_bars(profile: TensorProfile, *, bars: int = _BARS) -> list[tuple[Bar, 
     ]
 
 
-def channel_rows(channels: ChannelErrors | None, *, most: int = 8) -> list[tuple[str, ...]]:
-    """Return the worst channels, worst first: number, SQNR, RMSE, largest difference, non-finite elements of one side.
+def channel_rows(channels: ChannelErrors | None, *, max_channels: int = 8) -> list[tuple[str, ...]]:
+    """Return rows for the worst channels, worst first, with the cells of `CHANNEL_TITLES`.
 
     Channels with a NaN or infinity on one side come first, then those with the lowest SQNR.
 
     Args:
         channels: The error of each channel, or None.
-        most: Maximum number of channels.
+        max_channels: Maximum number of channels.
     """
     if channels is None:
         return []
@@ -170,5 +170,5 @@ def channel_rows(channels: ChannelErrors | None, *, most: int = 8) -> list[tuple
             numbers.number(float(channels.max_abs[channel])),
             numbers.grouped(int(channels.nonfinite[channel])),
         )
-        for channel in order[:most].tolist()
+        for channel in order[:max_channels].tolist()
     ]

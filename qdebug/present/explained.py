@@ -35,8 +35,8 @@ NODE_TITLES = ("status", "node", "op", "arithmetic", "match", "what is left")
 
 _PROVENANCE = {"measured": 0, "source": 1, "memory": 2}
 _PRESETS_SHOWN = 3
-_SIZE = 140
-_HAIR = 1e-9
+_NAMES_LIMIT = 140
+_SHARE_TOLERANCE = 1e-9
 """Rounding error of a share in float64."""
 
 
@@ -48,13 +48,13 @@ class ExplainedGroup:
         op: The operator.
         dtypes: Types of operands and output.
         nodes: The nodes.
-        of: Number of quantized nodes with this operator and these types.
+        total: Number of quantized nodes with this operator and these types.
     """
 
     op: str
     dtypes: str
     nodes: tuple[NodeExplanation, ...]
-    of: int
+    total: int
 
 
 def share(match: float) -> str:
@@ -64,8 +64,8 @@ def share(match: float) -> str:
     """
     if match in (0, 1):
         return f"{100 * match:.0f} %"
-    digits = max(0, 1 - math.floor(math.log10(100 * (1 - match)) + _HAIR))
-    truncated_percentage = math.floor(100 * match * 10**digits + _HAIR) / 10**digits
+    digits = max(0, 1 - math.floor(math.log10(100 * (1 - match)) + _SHARE_TOLERANCE))
+    truncated_percentage = math.floor(100 * match * 10**digits + _SHARE_TOLERANCE) / 10**digits
     return f"{truncated_percentage:.{digits}f} %"
 
 
@@ -81,7 +81,7 @@ def groups(explanation: ExplainedRun) -> tuple[ExplainedGroup, ...]:
         if node.status is ExplainStatus.EXPLAINED:
             nodes_by_class.setdefault((*key, node.variants or (QUOTED.sub("''", node.words or ""),)), []).append(node)
     return tuple(
-        ExplainedGroup(op=op, dtypes=dtypes, nodes=tuple(nodes), of=totals[op, dtypes])
+        ExplainedGroup(op=op, dtypes=dtypes, nodes=tuple(nodes), total=totals[op, dtypes])
         for (op, dtypes, _), nodes in nodes_by_class.items()
     )
 
@@ -126,14 +126,14 @@ def headline(explanation: ExplainedRun) -> str:
 
 
 def _status_words(status: ExplainStatus) -> str:
-    """Return a status, with an explanation if it is technical."""
-    means = {
+    """Return a status, with its meaning if the word is technical."""
+    meanings = {
         ExplainStatus.IN_BAND: "its error is within the rounding error of its sums",
         ExplainStatus.NO_KERNEL: "qdebug cannot compute it",
         ExplainStatus.NO_INPUT: "its inputs were not recorded",
         ExplainStatus.UNEXPLAINED: "no known arithmetic reproduces it",
     }
-    return f"{status}: {means[status]}" if status in means else str(status)
+    return f"{status}: {meanings[status]}" if status in meanings else str(status)
 
 
 def _plural_text(count: int, noun: str) -> str:
@@ -141,7 +141,7 @@ def _plural_text(count: int, noun: str) -> str:
 
 
 def preset_sentences(explanation: ExplainedRun) -> list[str]:
-    """Return sentences on the preset that fits the whole recording, or most of it, or none."""
+    """Return a sentence on the preset that fits the whole recording or most of it; empty if there is none."""
     matching_presets = explanation.presets
     if not matching_presets:
         return []
@@ -160,7 +160,7 @@ def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
         class_size = len(first.variants or first.placements)
         rows.append(
             (
-                f"{len(group.nodes)} of {group.of}",
+                f"{len(group.nodes)} of {group.total}",
                 str(class_size) if class_size else numbers.MISSING,
                 numbers.grouped(sum(node.witnesses for node in group.nodes)) if class_size else numbers.MISSING,
                 numbers.MISSING if runner is None else share(runner),
@@ -173,7 +173,7 @@ def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
 
 
 def known_as(presets: Sequence[PresetMatch]) -> str:
-    """Name the first known backends, measured ones first, and state how many more there are."""
+    """Return the names of known backends, measured ones first, and how many more there are."""
     ordered = sorted(presets, key=lambda preset: _PROVENANCE.get(preset.provenance, len(_PROVENANCE)))
     preset_names = [f"{safe_text(preset.name)} ({safe_text(preset.provenance)})" for preset in ordered[:_PRESETS_SHOWN]]
     other_count = len(ordered) - len(preset_names)
@@ -181,8 +181,8 @@ def known_as(presets: Sequence[PresetMatch]) -> str:
 
 
 def unexplained_lines(node: NodeExplanation) -> list[str]:
-    """Return the unexplained part of one node as safe lines. The first line names the node."""
-    lines = [f"{safe_text(node.node, limit=_SIZE)} ({safe_text(node.op)})"]
+    """Return what is not explained about one node, as safe lines. The first line names the node."""
+    lines = [f"{safe_text(node.node, limit=_NAMES_LIMIT)} ({safe_text(node.op)})"]
     if node.accepted is not None:
         lines.append(f"accepted: {safe_text(node.accepted)}")
     if node.reason:
@@ -213,7 +213,7 @@ def node_row(node: NodeExplanation) -> tuple[str, ...]:
     best = node.words or ", ".join(node.variants[:1])
     return (
         str(node.status),
-        safe_text(node.node, limit=_SIZE),
+        safe_text(node.node, limit=_NAMES_LIMIT),
         safe_text(node.op),
         safe_text(best) or numbers.MISSING,
         numbers.MISSING if node.match is None else share(node.match),
@@ -231,7 +231,7 @@ def verdict_word(explanation: ExplainedRun) -> str:
 
 
 def rest_sentences(explanation: ExplainedRun) -> list[str]:
-    """Return why nodes were skipped, grouping reasons that differ only in quoted names, and overflows."""
+    """Return why nodes were not examined, and which overflow. Reasons that differ only in quoted names share a line."""
     reasons_by_group: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for status in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT):
         for node in explanation.of(status):
@@ -240,7 +240,7 @@ def rest_sentences(explanation: ExplainedRun) -> list[str]:
     overflows = [(node.reason, node.node) for node in explanation.of(ExplainStatus.IN_BAND) if node.reason]
     if overflows:
         reasons_by_group[str(ExplainStatus.IN_BAND), ""] = (
-            overflows  # one group, although the numbers in the reasons differ
+            overflows  # in one group, although their reasons differ in numbers
         )
     lines = []
     for (answer, _), reasons in reasons_by_group.items():
@@ -265,7 +265,7 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         residual = node.residual
         facts.append(("wrong", f"{numbers.grouped(residual.wrong)} elements, by at most {residual.max_lsb} LSB"))
         facts += [("pattern", f"{residual.pattern}: {residual.detail}"), ("likely", residual.likely)]
-        facts.append(("for example", f"wrong in {_places(residual.elements)}"))
+        facts.append(("for example", f"wrong in {_elements_text(residual.elements)}"))
     if node.match is not None:
         by = "the arithmetic below" if node.words else "a replay of the node"
         facts.append(("bit equal", f"{share(node.match)} of the elements agree with {by}"))
@@ -275,7 +275,7 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         times = f"{node.recorded.ratio:.8g} times the quotient of the scales"
         facts.append(("recorded", f"multiplier and shift {fit_text}; their product is {times}"))
     if node.band is not None:
-        exact = "equal to the replay bit for bit" if node.band.exact else _band(node)
+        exact = "equal to the replay bit for bit" if node.band.exact else _band_text(node)
         facts.append(("float", exact))
     if node.dtypes:
         facts.append(("types", node.dtypes))
@@ -284,12 +284,12 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     return [(label, safe_text(text, limit=600)) for label, text in facts]
 
 
-def _places(elements: Sequence[Sequence[int]]) -> str:
-    """Write elements as "sample 0: @16,0,0 @16,0,1", by the sample that each index begins with."""
+def _elements_text(elements: Sequence[Sequence[int]]) -> str:
+    """Format elements by sample, as "sample 0: @16,0,0 @16,0,1". The first number of each index is the sample."""
     by_sample: dict[int, list[str]] = {}
     for sample, *index in elements:
         by_sample.setdefault(sample, []).append(f"@{position(index)}")
-    return "; ".join(f"sample {sample}: {' '.join(places)}" for sample, places in by_sample.items())
+    return "; ".join(f"sample {sample}: {' '.join(positions)}" for sample, positions in by_sample.items())
 
 
 def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
@@ -297,11 +297,11 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     if node.words:
         facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "compared with", node.words))
     label = "reproduced by" if node.status is ExplainStatus.EXPLAINED else ""
-    for at, variant in enumerate(_shortened(node.variants or node.placements)):
-        facts.append((label if not at else "", variant))
-    for at, preset in enumerate(node.presets):
+    for index, variant in enumerate(_first_variants(node.variants or node.placements)):
+        facts.append((label if not index else "", variant))
+    for index, preset in enumerate(node.presets):
         detail = f": {preset.detail}" if preset.detail else ""
-        facts.append(("" if at else "known as", f"{preset.name} ({preset.provenance}{detail})"))
+        facts.append(("" if index else "known as", f"{preset.name} ({preset.provenance}{detail})"))
     if node.status is ExplainStatus.EXPLAINED and node.kind is not None and node.variants:
         facts.append(("of these", _pooled_text(node)))
         count_text = numbers.counted(node.witness_elements, "element")
@@ -319,7 +319,7 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
 
 
 def _pooled_text(node: NodeExplanation) -> str:
-    """Return the candidates left by the node's own evidence, and those left by its siblings."""
+    """Return how many variants fit the node alone, and how many fit it and its siblings."""
     verb = "reproduces" if node.alone == 1 else "reproduce"
     own_text = f"{_plural_text(node.alone, 'variant')} {verb} this node"
     functions_text = _plural_text(len(node.variants), "different function")
@@ -329,13 +329,13 @@ def _pooled_text(node: NodeExplanation) -> str:
     return f"{own_text}; {functions_text} {'fits' if len(node.variants) == 1 else 'fit'} all {nodes} of its kind"
 
 
-def _shortened(variants: Sequence[str], limit: int = 12) -> list[str]:
+def _first_variants(variants: Sequence[str], limit: int = 12) -> list[str]:
     if len(variants) <= limit:
         return list(variants)
     return [*variants[:limit], f"and {len(variants) - limit} more"]
 
 
-def _band(node: NodeExplanation) -> str:
+def _band_text(node: NodeExplanation) -> str:
     if node.band is None or node.band.ratio is None:
         return "no bound is known for it"
     ratio = node.band.ratio

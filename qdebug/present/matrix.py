@@ -24,10 +24,10 @@ class MatrixRow:
     Args:
         tensor: Its exact name.
         node: The node of the first backend that has it, safe to print.
-        results: Its result in each backend, or the worst if a backend has it twice. None if it was not compared.
+        results: Its result in each backend, or the worst result if a backend has several. None if it was not compared.
         cells: SQNR in each backend, in dB.
         agreement: Whether the backends have the same errors, or None if fewer than two have it.
-        agreement_cell: The same in words.
+        agreement_cell: `agreement` as text.
     """
 
     tensor: str
@@ -77,18 +77,18 @@ class Matrix(JsonObject):
         """Whether the backends have the same errors, row by row."""
         return [row.agreement for row in self.rows]
 
-    def worst_rows(self, most: int) -> list[MatrixRow]:
+    def worst_rows(self, max_rows: int) -> list[MatrixRow]:
         """Return the rows with a difference, worst first."""
-        wrong = [row for row in self.rows if any(result and _is_wrong(result) for result in row.results)]
-        return sorted(wrong, key=lambda row: row.worst)[:most]
+        wrong = [row for row in self.rows if any(result and _differs(result) for result in row.results)]
+        return sorted(wrong, key=lambda row: row.worst)[:max_rows]
 
 
-def _is_wrong(result: NodeResult) -> bool:
+def _differs(result: NodeResult) -> bool:
     return result.metrics is None or result.metrics.mismatches > 0
 
 
 def matrix_of(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None = None) -> Matrix:
-    """Return several backends side by side, by the reference tensors that they share.
+    """Return the results of several backends side by side, one row for each compared reference tensor.
 
     Args:
         results: One comparison for each backend, by its displayed name.
@@ -104,23 +104,23 @@ def matrix_of(results: Mapping[str, RunComparison], agreement: Mapping[str, Agre
         results_by_backend.append(by_reference)
     rows = []
     for tensor in dict.fromkeys(tensor for by_reference in results_by_backend for tensor in by_reference):
-        line = [by_reference.get(tensor) for by_reference in results_by_backend]
-        first = next(node for node in line if node is not None)
-        agreement_text = None if agreement is None else agreement.get(tensor)
+        row_results = [by_reference.get(tensor) for by_reference in results_by_backend]
+        first = next(node for node in row_results if node is not None)
+        row_agreement = None if agreement is None else agreement.get(tensor)
         rows.append(
             MatrixRow(
                 tensor=tensor,
                 node=safe_text(first.node, limit=200),
-                results=line,
-                cells=[_cell(node) for node in line],
-                agreement=agreement_text,
-                agreement_cell=_agreement_cell(agreement_text),
+                results=row_results,
+                cells=[_sqnr_cell(node) for node in row_results],
+                agreement=row_agreement,
+                agreement_cell=_agreement_cell(row_agreement),
             )
         )
     return Matrix(backends=list(results), rows=rows)
 
 
-def _cell(node: NodeResult | None) -> Cell:
+def _sqnr_cell(node: NodeResult | None) -> Cell:
     if node is None:
         return Cell(text=numbers.MISSING, state="muted")
     value = None if node.metrics is None else node.metrics.sqnr_db
@@ -135,7 +135,7 @@ def _agreement_cell(agreement: Agreement | None) -> str:
 
 
 def agreement_sentence(rows: Sequence[MatrixRow]) -> str:
-    """Return how often the backends agree when all of them differ from the reference, or "" if unknown."""
+    """Return how often the backends agree with each other where all differ from the reference, or "" if unknown."""
     agreements = [row.agreement for row in rows if row.agreement is not None]
     differ, same = sum(entry.differ for entry in agreements), sum(entry.same for entry in agreements)
     if not agreements:

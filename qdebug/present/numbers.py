@@ -31,12 +31,12 @@ __all__ = [
 MISSING = "-"
 """Placeholder for a missing value."""
 
-_THIN = "\u202f"
-_EXACT_BELOW = 2.0**53
+_NARROW_SPACE = "\u202f"
+_EXACT_INTEGERS_BELOW = 2.0**53
 _PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e5
 
 
-def _special(value: float) -> str | None:
+def _nonfinite_name(value: float) -> str | None:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -53,12 +53,12 @@ def number(value: float | None, *, digits: int = 3) -> str:
     """
     if value is None:
         return MISSING
-    special = _special(value)
+    special = _nonfinite_name(value)
     if special is not None:
         return special
     if value == 0:
         return "0"
-    rounded = float(f"{value:.{digits - 1}e}")  # 9.996 must count as 10.0 when places are counted
+    rounded = float(f"{value:.{digits - 1}e}")  # before the digits are counted, since 9.996 becomes 10.0
     size = abs(rounded)
     if not _PLAIN_FROM <= size < _PLAIN_BELOW:
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
@@ -69,7 +69,7 @@ def number(value: float | None, *, digits: int = 3) -> str:
 
 def grouped(value: int | None) -> str:
     """Return a count in full, with digits grouped in threes by narrow spaces."""
-    return MISSING if value is None else f"{value:,}".replace(",", _THIN)
+    return MISSING if value is None else f"{value:,}".replace(",", _NARROW_SPACE)
 
 
 def counted(count: int, noun: str) -> str:
@@ -78,17 +78,17 @@ def counted(count: int, noun: str) -> str:
 
 
 def plain_digits(text: str) -> str:
-    """Return a text with commas in place of the narrow spaces between groups of digits: equally wide, and plain ASCII.
+    """Return a text with commas in place of the narrow spaces between groups of digits, which are not ASCII.
 
     Args:
         text: Text for a file, a pipe or another program, but not for a terminal.
     """
-    return text.replace(_THIN, ",")
+    return text.replace(_NARROW_SPACE, ",")
 
 
 def cosine(value: float | None) -> str:
     """Return a cosine with as many digits as needed to differ from 1 or -1."""
-    if value is None or _special(value) is not None:
+    if value is None or _nonfinite_name(value) is not None:
         return number(value)
     gap = 1 - abs(value)
     if gap <= 0 or abs(value) < 0.99:
@@ -98,7 +98,7 @@ def cosine(value: float | None) -> str:
 
 
 def whole(value: float | None) -> str:
-    """Return a whole number in full. A float that may represent several integers is marked.
+    """Return a whole number in full. A float from 2**53 on, which stands for several integers, is marked "about".
 
     Args:
         value: An integer, or a float that represents one. Other values are formatted as by `number`.
@@ -107,7 +107,7 @@ def whole(value: float | None) -> str:
         return MISSING if value is None else str(int(value))
     if not float(value).is_integer():
         return number(value, digits=4)
-    return str(int(value)) if abs(value) < _EXACT_BELOW else f"about {number(value, digits=8)}"
+    return str(int(value)) if abs(value) < _EXACT_INTEGERS_BELOW else f"about {number(value, digits=8)}"
 
 
 def percent(part: float, whole: float) -> str:
@@ -115,7 +115,7 @@ def percent(part: float, whole: float) -> str:
     if whole == 0:
         return MISSING
     share = 100 * part / whole
-    special = _special(share)
+    special = _nonfinite_name(share)
     if special is not None:
         return special
     if part in (0, whole):
@@ -126,7 +126,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def byte_size(size: int) -> str:
-    """Return a size in decimal units, as disks and networks count."""
+    """Return a size in decimal units, as is usual for disks and networks."""
     if size < 1000:
         return f"{size} B"
     value, units = size / 1000, ["kB", "MB", "GB", "TB"]
@@ -137,10 +137,10 @@ def byte_size(size: int) -> str:
 
 
 def metric(name: str, value: float | None) -> str:
-    """Return a metric of the table in `metric_table` as it appears in a cell, without its unit.
+    """Return the value of a metric in `metric_table` as it appears in a cell, without its unit.
 
     Args:
-        name: The metric's name there.
+        name: The metric's name in the table.
         value: Its value, or None if it has none.
     """
     if value is None:
@@ -151,7 +151,7 @@ def metric(name: str, value: float | None) -> str:
 
 
 def mismatches(stats: ErrorStats) -> str:
-    """Return the number of elements that differ. Sketches tell only whether there are any."""
+    """Return the number of elements that differ. For a sketch, it is marked as a lower bound."""
     return f"≥ {grouped(stats.mismatches)}" if stats.estimated else grouped(stats.mismatches)
 
 
@@ -162,14 +162,16 @@ def shape(extents: tuple[int | None, ...] | None) -> str:
     return "x".join("?" if extent is None else str(extent) for extent in extents) or "scalar"
 
 
-def values(numbers: list[float] | tuple[float, ...], *, most: int = 4, digits: int = 4, what: str = "values") -> str:
-    """Return several numbers as one text: the number if they agree, a short list, or their count and range.
+def values(
+    numbers: list[float] | tuple[float, ...], *, max_listed: int = 4, digits: int = 4, what: str = "values"
+) -> str:
+    """Return several numbers as one text: a single number if all are equal, a short list, or their count and range.
 
     Args:
         numbers: One or more numbers. Integers are shown in full.
-        most: Maximum number of listed values.
+        max_listed: Maximum number of listed values.
         digits: Number of significant digits for floats.
-        what: Plural noun for them.
+        what: Plural noun for the numbers.
     """
 
     def number_text(value: float) -> str:
@@ -182,7 +184,7 @@ def values(numbers: list[float] | tuple[float, ...], *, most: int = 4, digits: i
         return MISSING
     if all(value == numbers[0] for value in numbers):
         return number_text(numbers[0])
-    if len(numbers) <= most:
+    if len(numbers) <= max_listed:
         return ", ".join(map(number_text, numbers))
     usable = [value for value in numbers if not math.isnan(value)]
     if not usable:

@@ -26,21 +26,21 @@ KIND_TITLES = ("class", "match", "status", "nodes of kind", "arithmetic", "runne
 PRESET_TITLES = ("arithmetic", "fits", "conflicts", "how it is known")
 """Headings of the table of presets."""
 
-_SHOWN = 5
-_SIZE = 140
+_PRESETS_SHOWN = 5
+_LIST_LIMIT = 140
 
 
 def headline(result: ProbeResult) -> str:
-    """Return one sentence on which known arithmetic the backend uses, or that it uses none."""
+    """Return one sentence that names the known arithmetic that the backend uses, if any."""
     ran = [entry for entry in result.entries if entry.status in ("explained", "mixed", "unexplained")]
     if not ran:
         return "no probe could be run and explained"
     explained_count = sum(entry.status != "unexplained" for entry in ran)
     count_text = f"{explained_count} of {len(ran)} kinds of node reproduced bit for bit"
-    standing = [score for score in result.scores if score.stands]
-    if not standing:
+    consistent_scores = [score for score in result.scores if score.stands]
+    if not consistent_scores:
         return f"{count_text}; no known arithmetic fits all probed kinds"
-    best = standing[0]
+    best = consistent_scores[0]
     return f"{count_text}; computes like {best.name}, which fits all {len(best.fits)} kinds that it covers"
 
 
@@ -53,14 +53,14 @@ def kind_rows(result: ProbeResult) -> list[tuple[str, ...]]:
             entry.status,
             safe_text(entry.title),
             safe_text(entry.words or numbers.MISSING),
-            _rival(entry),
-            safe_text(", ".join(entry.presets), limit=_SIZE) or numbers.MISSING,
+            _runner_up_text(entry),
+            safe_text(", ".join(entry.presets), limit=_LIST_LIMIT) or numbers.MISSING,
         )
         for entry in result.entries
     ]
 
 
-def _rival(entry: ProbeEntry) -> str:
+def _runner_up_text(entry: ProbeEntry) -> str:
     if entry.runner_up is None or entry.runner_up_match is None:
         return numbers.MISSING
     return f"{share(entry.runner_up_match)} {safe_text(entry.runner_up)}"
@@ -71,15 +71,15 @@ def preset_rows(result: ProbeResult, *, everything: bool = False) -> list[tuple[
 
     Args:
         result: The result to show.
-        everything: Show all presets that state a probed kind. If false, show those that stand, or the nearest if none
-            does.
+        everything: Show all presets that state the arithmetic of a probed kind. If false, show those without conflicts,
+            or the nearest ones if there are none.
     """
-    scores = [score for score in result.scores if score.stands or everything] or list(result.scores[:_SHOWN])
+    scores = [score for score in result.scores if score.stands or everything] or list(result.scores[:_PRESETS_SHOWN])
     return [
         (
             score.name,
             str(len(score.fits)),
-            safe_text(", ".join(score.conflicts), limit=_SIZE) or "0",
+            safe_text(", ".join(score.conflicts), limit=_LIST_LIMIT) or "0",
             f"{known_presets()[score.name].provenance}: {known_presets()[score.name].about}",
         )
         for score in scores
@@ -87,7 +87,7 @@ def preset_rows(result: ProbeResult, *, everything: bool = False) -> list[tuple[
 
 
 def notes(result: ProbeResult) -> list[str]:
-    """Return notes on kinds that are not fully explained, and the definition of a class."""
+    """Return the reasons why kinds are not fully explained, and a definition of class if one is needed."""
     lines = [f"{safe_text(entry.title)}: {safe_text(entry.reason)}" for entry in result.entries if entry.reason]
     classes = [entry for entry in result.entries if entry.status == "explained" and len(entry.variants) > 1]
     if classes:
@@ -103,13 +103,17 @@ def comparison_headline(comparison: FingerprintComparison) -> str:
     common_count = comparison.counted("differs") + comparison.counted("same")
     if not common_count:
         return "no kind of node is explained in both"
-    alone = comparison.counted("first") + comparison.counted("second")
-    others_text = f"; {alone} more {agreeing(alone, 'is')} explained in one file only" if alone else ""
+    one_sided_count = comparison.counted("first") + comparison.counted("second")
+    others_text = (
+        f"; {one_sided_count} more {agreeing(one_sided_count, 'is')} explained in one file only"
+        if one_sided_count
+        else ""
+    )
     return f"{comparison.counted('differs')} of {common_count} kinds of node use different arithmetic{others_text}"
 
 
 def comparison_rows(comparison: FingerprintComparison, *, everything: bool = False) -> list[tuple[str, ...]]:
-    """Return the rows of a comparison as safe texts: kind, verdict, wording of the first and of the second.
+    """Return the rows of a comparison as safe texts: kind, verdict, and the arithmetic in either file.
 
     Args:
         comparison: The comparison to show.

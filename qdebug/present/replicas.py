@@ -10,7 +10,7 @@ from qdebug.recording.reading.shards import ReplicaDifference
 
 __all__ = ["replica_lines"]
 
-_MOST_LINES = 20
+_MAX_LINES = 20
 
 
 def replica_lines(differences: Sequence[ReplicaDifference]) -> list[str]:
@@ -19,13 +19,13 @@ def replica_lines(differences: Sequence[ReplicaDifference]) -> list[str]:
     lines = [f"FAIL: {numbers.counted(tensor_count, 'replicated tensor')} differ between the ranks"]
     if tensor_count == 1:
         lines = ["FAIL: 1 replicated tensor differs between the ranks"]
-    lines += [f"  {_sentence(difference)}" for difference in differences[:_MOST_LINES]]
-    if len(differences) > _MOST_LINES:
-        lines.append(f"  and {len(differences) - _MOST_LINES} more")
+    lines += [f"  {_difference_sentence(difference)}" for difference in differences[:_MAX_LINES]]
+    if len(differences) > _MAX_LINES:
+        lines.append(f"  and {len(differences) - _MAX_LINES} more")
     return [*lines, "if a rank holds only a slice of it: give its axis with --axis 'NAME=AXIS,...'"]
 
 
-def _sentence(difference: ReplicaDifference) -> str:
+def _difference_sentence(difference: ReplicaDifference) -> str:
     stats = difference.stats
     amount = f"max_abs {numbers.metric('max_abs', stats.max_abs)}, rel_l2 {numbers.metric('rel_l2', stats.rel_l2)}"
     elements = f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)} elements"

@@ -42,9 +42,9 @@ __all__ = [
     "part_cell",
     "position",
     "quant_text",
-    "ranked",
+    "rank_rows",
     "row_cell",
-    "select",
+    "select_rows",
 ]
 
 SCALE_TITLE = "scale / zero point"
@@ -79,8 +79,8 @@ _TITLES = {
     "rmse": "RMSE",
 }
 
-_CLIPPED_WARNS = 0.01
-"""Smallest share of clipped values that is coloured, as a hint rather than a verdict."""
+_CLIPPED_WARNING_SHARE = 0.01
+"""Minimum share of clipped values that is coloured as a warning. It does not affect the verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,16 +199,16 @@ def columns() -> Mapping[str, Column]:
 
 
 def quant_text(quant: QuantParams | None) -> str:
-    """Return scale / zero point in short, for one or many channels."""
+    """Return scales and zero points as a short text, for one or many channels."""
     if quant is None:
         return numbers.MISSING
-    scales = numbers.values([float(value) for value in quant.scale.ravel()], most=1, what="scales")
-    zeros = numbers.values([int(value) for value in quant.zero_point.ravel()], most=1, what="zero points")
+    scales = numbers.values([float(value) for value in quant.scale.ravel()], max_listed=1, what="scales")
+    zeros = numbers.values([int(value) for value in quant.zero_point.ravel()], max_listed=1, what="zero points")
     return f"{scales} / {zeros}"
 
 
-def _match(result: NodeResult) -> Cell:
-    """Return the cell with a pair's evidence, and with its confidence unless that is full."""
+def _match_cell(result: NodeResult) -> Cell:
+    """Return a cell with how a pair was matched, and its confidence if that is below 1."""
     sure = "" if result.confidence == 1 else f" {result.confidence:.2f}"
     state = "" if result.confidence >= PAIR_SURE_MIN_CONFIDENCE else "warn"
     return Cell(text=f"{result.match}{sure}", value=str(result.match), state=state)
@@ -236,8 +236,8 @@ def row_cell(result: NodeResult, key: str) -> Cell:
         result: The comparison.
         key: A key of `columns`.
     """
-    make = _CELLS.get(key)
-    return _metric_cell(key, result.metrics, _alarm(result)) if make is None else make(result)
+    make = _CELL_MAKERS.get(key)
+    return _metric_cell(key, result.metrics, _alarm_state(result)) if make is None else make(result)
 
 
 def badness(result: NodeResult) -> tuple[int, float, float]:
@@ -255,7 +255,7 @@ def badness(result: NodeResult) -> tuple[int, float, float]:
     return (rank, sqnr, -largest)
 
 
-def _status(result: NodeResult) -> Cell:
+def _status_cell(result: NodeResult) -> Cell:
     excused = breaks_limit(result) and is_excused(result)
     text = f"{result.status} (ack)" if excused else str(result.status)
     return Cell(text=text, value=str(result.status), state="warn" if excused else result.status)
@@ -265,12 +265,12 @@ def _subject_of_failure(result: NodeResult) -> str:
     """Return the subject of the finding that makes a node fail, or "" if there is none."""
     if not breaks_limit(result):
         return ""
-    telling = (FindingRole.DIFFERENCE, FindingRole.CAUSE, FindingRole.BREACH)
-    finding = next((candidate for candidate in result.findings if candidate.role in telling), None)
+    failing_roles = (FindingRole.DIFFERENCE, FindingRole.CAUSE, FindingRole.BREACH)
+    finding = next((candidate for candidate in result.findings if candidate.role in failing_roles), None)
     return "" if finding is None else kind_title(finding.kind)
 
 
-def _name(text: str, *, limit: int = 200) -> Cell:
+def _name_cell(text: str, *, limit: int = 200) -> Cell:
     return Cell(text=safe_text(text, limit=limit), value=text)
 
 
@@ -279,7 +279,7 @@ def _first_scale(quant: QuantParams | None) -> float | None:
 
 
 def part_cell(result: NodeResult, stats: ErrorStats | None) -> Cell:
-    """Return a part of a tensor's error, in LSB if the tensor is quantized, and relative if not.
+    """Return a cell with a part of a tensor's error, in LSB if the tensor is quantized, else relative.
 
     Args:
         result: The comparison.
@@ -289,11 +289,11 @@ def part_cell(result: NodeResult, stats: ErrorStats | None) -> Cell:
         return Cell(text=numbers.MISSING, state="muted")
     relative = 0.0 if stats.rel_l2 is None else stats.rel_l2
     text = f"{numbers.number(relative)} rel" if stats.max_lsb is None else f"{numbers.number(stats.max_lsb)} LSB"
-    return Cell(text="0" if relative == 0 else text, value=relative, state=_alarm(result))
+    return Cell(text="0" if relative == 0 else text, value=relative, state=_alarm_state(result))
 
 
 def judged_cell(result: NodeResult) -> Cell:
-    """Return the amount that a tensor's derived limit applies to, with that limit.
+    """Return a cell with the error that is judged by a tensor's derived limit, and that limit.
 
     Args:
         result: The comparison.
@@ -301,31 +301,31 @@ def judged_cell(result: NodeResult) -> Cell:
     verdict = result.judged
     if verdict is None:
         return Cell(text=numbers.MISSING, state="muted")
-    text = _verdict_text(verdict, f" {_sign(verdict)} ", "bound")
-    return Cell(text="0" if verdict.amount == 0 else text, value=verdict.amount, state=_alarm(result))
+    text = _verdict_text(verdict, f" {_comparison_sign(verdict)} ", "bound")
+    return Cell(text="0" if verdict.amount == 0 else text, value=verdict.amount, state=_alarm_state(result))
 
 
-def judged_brief(result: NodeResult, room: int) -> str:
-    """Return the text of `judged_cell` for a narrow column, without spaces or without its limit rather than truncated.
+def judged_brief(result: NodeResult, width: int) -> str:
+    """Return the text of `judged_cell` for a narrow column, without spaces and, if it still does not fit, the limit.
 
     Args:
         result: The comparison.
-        room: Width of the column, in cells.
+        width: Width of the column in characters.
     """
     verdict = result.judged
     if verdict is None or verdict.amount == 0:
         return judged_cell(result).text
-    text = _verdict_text(verdict, _sign(verdict), "bound").replace(" of bound", " bound")
-    fits = len(text) <= room or verdict.unit != "LSB"
+    text = _verdict_text(verdict, _comparison_sign(verdict), "bound").replace(" of bound", " bound")
+    fits = len(text) <= width or verdict.unit != "LSB"
     return text if fits else f"{apart(verdict.amount, verdict.limit, digits=2)} LSB"
 
 
-def _sign(verdict: Judged) -> str:
+def _comparison_sign(verdict: Judged) -> str:
     return "<" if verdict.amount < verdict.limit else ">" if verdict.amount > verdict.limit else "="
 
 
 def judged_words(result: NodeResult) -> str | None:
-    """Return the amount that a tensor's derived limit applies to, in full words, or None if there is none.
+    """Return the error that is judged by a tensor's derived limit, in full words, or None if there is none.
 
     Args:
         result: The comparison.
@@ -333,41 +333,45 @@ def judged_words(result: NodeResult) -> str | None:
     if result.judged is None:
         return None
     text = _verdict_text(result.judged, " {unit}, limit ", "the rounding bound")
-    clipping = _clipping(result.clipping)
+    clipping = _clipping_cell(result.clipping)
     return f"{text}; {clipping.text} from clipping" if clipping.value else text
 
 
-def _verdict_text(verdict: Judged, of: str, bound: str) -> str:
-    """Write a number and its limit."""
-    amount, limit, of = verdict.amount, verdict.limit, of.format(unit=verdict.unit)
+def _verdict_text(verdict: Judged, separator: str, bound: str) -> str:
+    """Return an amount and its limit as text. In the separator, "{unit}" is replaced by the unit."""
+    amount, limit, separator = verdict.amount, verdict.limit, separator.format(unit=verdict.unit)
     if verdict.unit == "LSB":
-        return f"{apart(amount, limit, digits=2 if amount < _WIDE else 3)}{of}{limit:g} LSB"
+        return f"{apart(amount, limit, digits=2 if amount < _MIN_THREE_DIGITS else 3)}{separator}{limit:g} LSB"
     if verdict.unit == "bound":
-        return f"{numbers.percent(amount, 1)} of {bound}" if amount < _WIDE else f"{numbers.number(amount)}x {bound}"
-    return f"{numbers.whole(amount)}{of}{limit:g} {verdict.unit}"
+        return (
+            f"{numbers.percent(amount, 1)} of {bound}"
+            if amount < _MIN_THREE_DIGITS
+            else f"{numbers.number(amount)}x {bound}"
+        )
+    return f"{numbers.whole(amount)}{separator}{limit:g} {verdict.unit}"
 
 
-_WIDE = 10
-"""Smallest number that is written with three digits, or as a multiple of its limit."""
+_MIN_THREE_DIGITS = 10
+"""Minimum amount that is written with three digits, or as a multiple of its limit."""
 
 
-def _clipping(stats: ErrorStats | None) -> Cell:
-    """Return the largest error from clipping, in LSB, or an empty cell without clipping."""
+def _clipping_cell(stats: ErrorStats | None) -> Cell:
+    """Return a cell with the largest error from clipping in LSB, or a placeholder without clipping."""
     if stats is None or not stats.max_lsb:
         return Cell(text=numbers.MISSING, value=0.0, state="muted")
     return Cell(text=f"+{numbers.number(stats.max_lsb)} LSB", value=stats.max_lsb)
 
 
-def _alarm(result: NodeResult) -> str:
+def _alarm_state(result: NodeResult) -> str:
     return result.status if result.status in {Status.DIVERGED, Status.NONFINITE} else ""
 
 
-def _clipped(rails: Rails | None) -> Cell:
+def _clipped_cell(rails: Rails | None) -> Cell:
     if rails is None or rails.total == 0:
         return Cell(text=numbers.MISSING, state="muted")
     share = rails.clipped / rails.total
     text = "0" if share == 0 else numbers.percent(rails.clipped, rails.total)
-    return Cell(text=text, value=share, state="warn" if share >= _CLIPPED_WARNS else "")
+    return Cell(text=text, value=share, state="warn" if share >= _CLIPPED_WARNING_SHARE else "")
 
 
 def _metric_cell(name: str, stats: ErrorStats | None, state: str) -> Cell:
@@ -381,29 +385,29 @@ def _metric_cell(name: str, stats: ErrorStats | None, state: str) -> Cell:
     return Cell(text=numbers.metric(name, value), value=value, state=state if name == "sqnr_db" else "")
 
 
-_CELLS: Mapping[str, Callable[[NodeResult], Cell]] = MappingProxyType(
+_CELL_MAKERS: Mapping[str, Callable[[NodeResult], Cell]] = MappingProxyType(
     {
         "index": lambda result: Cell(text=str(result.index), value=result.index, state="muted"),
-        "status": _status,
-        "node": lambda result: _name(result.node),
-        "op": lambda result: _name(result.op),
-        "tensor": lambda result: _name(result.tensor),
-        "reference_tensor": lambda result: _name(result.reference_tensor),
-        "match": _match,
-        "placement": lambda result: _name(result.placement or numbers.MISSING),
-        "why": lambda result: _name(_subject_of_failure(result) or numbers.MISSING),
-        "reason": lambda result: _name(result.reason or numbers.MISSING, limit=400),
+        "status": _status_cell,
+        "node": lambda result: _name_cell(result.node),
+        "op": lambda result: _name_cell(result.op),
+        "tensor": lambda result: _name_cell(result.tensor),
+        "reference_tensor": lambda result: _name_cell(result.reference_tensor),
+        "match": _match_cell,
+        "placement": lambda result: _name_cell(result.placement or numbers.MISSING),
+        "why": lambda result: _name_cell(_subject_of_failure(result) or numbers.MISSING),
+        "reason": lambda result: _name_cell(result.reason or numbers.MISSING, limit=400),
         "quant": lambda result: Cell(text=quant_text(result.quant), value=_first_scale(result.quant)),
-        "dtype": lambda result: _name("" if result.quant is None else result.quant.dtype),
-        "clipped": lambda result: _clipped(result.saturation),
+        "dtype": lambda result: _name_cell("" if result.quant is None else result.quant.dtype),
+        "clipped": lambda result: _clipped_cell(result.saturation),
         "arithmetic": judged_cell,
-        "clipping": lambda result: _clipping(result.clipping),
+        "clipping": lambda result: _clipping_cell(result.clipping),
         "constants": lambda result: part_cell(result, result.constants),
         "introduced": lambda result: part_cell(result, result.introduced),
         "gain": lambda result: Cell(text=numbers.number(result.relative_gain), value=result.relative_gain),
     }
 )
-"""Functions that make the cells, except the cells of metrics."""
+"""Functions that make the cells of each column, except for metrics."""
 
 
 def position(index: Sequence[int] | None) -> str:
@@ -411,10 +415,10 @@ def position(index: Sequence[int] | None) -> str:
     return numbers.MISSING if index is None else ",".join(map(str, index)) or "()"
 
 
-_ALWAYS_SHOWN = 48
+_MAX_FULL_TABLE = 48
 _NEIGHBOURS = 4
-_ENDS = 2
-_WORST = 15
+_END_ROWS = 2
+_WORST_ROWS = 15
 _SMALLEST_GAP = 3
 
 
@@ -431,7 +435,7 @@ class RowChoice:
     only_failing: bool = False
 
 
-def ranked(nodes: Sequence[NodeResult], choice: RowChoice) -> list[int]:
+def rank_rows(nodes: Sequence[NodeResult], choice: RowChoice) -> list[int]:
     """Choose rows, most important first: the first divergence, other failures, incomparable ones, the rest.
 
     Within each group, the worst comes first, as in `badness`.
@@ -443,15 +447,17 @@ def ranked(nodes: Sequence[NodeResult], choice: RowChoice) -> list[int]:
     Returns:
         Their positions.
     """
-    first = next((at for at, node in enumerate(nodes) if is_beyond(node)), None)
+    first = next((index for index, node in enumerate(nodes) if is_beyond(node)), None)
 
-    def weight(at: int) -> tuple[int, tuple[int, float, float]]:
-        node = nodes[at]
-        rank = 0 if at == first else 1 if is_beyond(node) else 2 if node.status is Status.INCOMPARABLE else 3
+    def sort_key(index: int) -> tuple[int, tuple[int, float, float]]:
+        node = nodes[index]
+        rank = 0 if index == first else 1 if is_beyond(node) else 2 if node.status is Status.INCOMPARABLE else 3
         return rank, badness(node)
 
-    positions = [at for at in range(len(nodes)) if not choice.only_failing or weight(at)[0] < _RANK_OF_THE_REST]
-    return sorted(positions, key=weight)[: choice.top]
+    positions = [
+        index for index in range(len(nodes)) if not choice.only_failing or sort_key(index)[0] < _RANK_OF_THE_REST
+    ]
+    return sorted(positions, key=sort_key)[: choice.top]
 
 
 _RANK_OF_THE_REST = 3
@@ -468,8 +474,8 @@ class Gap:
     hidden: int
 
 
-def select(
-    nodes: Sequence[NodeResult], *, everything: bool = False, worst: int = _WORST, choice: RowChoice | None = None
+def select_rows(
+    nodes: Sequence[NodeResult], *, everything: bool = False, worst: int = _WORST_ROWS, choice: RowChoice | None = None
 ) -> list[int | Gap]:
     """Choose the rows to show, in topological order.
 
@@ -480,16 +486,16 @@ def select(
         nodes: All results, in topological order.
         everything: Show every row, however many.
         worst: Number of the worst rows to show.
-        choice: Requested rows, to show instead of all these.
+        choice: The rows to show instead, as chosen by the user.
 
     Returns:
         Positions in `nodes`, with a `Gap` wherever rows are left out.
     """
     if choice is not None:
-        return _with_gaps(sorted(ranked(nodes, choice)), len(nodes), smallest=1)
-    if everything or len(nodes) <= _ALWAYS_SHOWN:
+        return _with_gaps(sorted(rank_rows(nodes, choice)), len(nodes), smallest=1)
+    if everything or len(nodes) <= _MAX_FULL_TABLE:
         return list(range(len(nodes)))
-    positions = {*range(_ENDS), *range(len(nodes) - _ENDS, len(nodes))}
+    positions = {*range(_END_ROWS), *range(len(nodes) - _END_ROWS, len(nodes))}
     first = next((position for position, node in enumerate(nodes) if is_beyond(node)), None)
     if first is not None:
         positions.update(range(max(0, first - _NEIGHBOURS), min(len(nodes), first + _NEIGHBOURS + 1)))
@@ -510,5 +516,5 @@ def _with_gaps(positions: Sequence[int], total: int, *, smallest: int = _SMALLES
 
 
 def _gap_rows(start: int, stop: int, smallest: int) -> list[int | Gap]:
-    """Fill the space between two rows. A gap that hides very few rows is replaced by the rows themselves."""
+    """Return a gap for the rows from start to stop, or the rows themselves if they are fewer than `smallest`."""
     return [Gap(stop - start)] if stop - start >= smallest else list(range(start, stop))

@@ -45,7 +45,7 @@ __all__ = [
 WAYS = "--min-sqnr, --max-lsb, --atol or --rtol"
 """How to set limits on the command line."""
 
-_LIMITS = {
+_LIMIT_TEXTS = {
     "min_sqnr": "SQNR at least {} dB",
     "max_lsb": "at most {} LSB",
 }
@@ -64,7 +64,7 @@ _CONSTANT = "constant"
 _REPRODUCED = ", more if a known arithmetic reproduces it"
 
 
-_FIDELITY = {
+_FIDELITY_TEXTS = {
     Fidelity.BIT_EQUAL: "bit_equal: recording did not change the result",
     Fidelity.DIFFERS: "DIFFERS: recording changed the result",
     Fidelity.NONDETERMINISTIC: "NONDETERMINISTIC: results of the backend change from run to run, recorded or not",
@@ -88,7 +88,7 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
         limits: As in the diff JSON: a "source" and the limits by name.
         ways: How the reader can set other limits.
     """
-    parts = [text.format(f"{limits[name]:g}") for name, text in _LIMITS.items() if limits.get(name) is not None]
+    parts = [text.format(f"{limits[name]:g}") for name, text in _LIMIT_TEXTS.items() if limits.get(name) is not None]
     atol, rtol = limits.get("atol"), limits.get("rtol")
     if atol is not None or rtol is not None:
         relative = "" if rtol is None else f" + {rtol:g} * abs(reference)"
@@ -100,7 +100,7 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
     limits_text = " and ".join(parts) or "none"
     source = safe_text(limits.get("source", "default"), limit=40)
     if source == "derived" and "file" in limits:
-        return f"derived from each node's own arithmetic{', and ' + limits_text if parts else ''}{_from_file(limits)}"
+        return f"derived from each node's own arithmetic{', and ' + limits_text if parts else ''}{_file_clause(limits)}"
     if source == "derived":
         steps = limits.get("introduced_lsb", DERIVED_LSB)
         return (
@@ -111,11 +111,11 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
         )
     if source == "default":
         return f"default: {limits_text}; {ways} set your own"
-    return f"{source}: {limits_text}{_from_file(limits)}"
+    return f"{source}: {limits_text}{_file_clause(limits)}"
 
 
-def _from_file(limits: Mapping[str, Any]) -> str:
-    """Return the limits that a file adds, in words, or "" if there are none."""
+def _file_clause(limits: Mapping[str, Any]) -> str:
+    """Return a clause about the rules that a limits file adds, or "" if there is no file."""
     if "file" not in limits:
         return ""
     rules, acknowledged = len(limits.get("rules", ())), limits.get("acknowledged", ())
@@ -132,7 +132,7 @@ def _from_file(limits: Mapping[str, Any]) -> str:
 
 def fidelity_sentence(info: RunInfo) -> str:
     """Return whether recording this run changed its result, as a sentence."""
-    text = _FIDELITY[info.fidelity]
+    text = _FIDELITY_TEXTS[info.fidelity]
     if not info.fidelity_detail:
         return text
     detail = safe_text(info.fidelity_detail, limit=300)
@@ -183,7 +183,7 @@ def ranking_sentences(outputs: Sequence[OutputRanking]) -> list[str]:
 
 
 def ranking_sentence(output: OutputRanking) -> str:
-    """Return whether the reference's winner is the backend's in one output, if it holds scores."""
+    """Return whether both sides have the same winner in one output, assuming that it holds scores."""
     return f"{safe_text(output.tensor, limit=120)}, if these are scores: {ranking_clause(output)}"
 
 
@@ -191,9 +191,9 @@ def ranking_clause(output: OutputRanking) -> str:
     """Return whether the winner of an output's scores is the same, without the output's name."""
     if output.top1_agreement is None or output.worst_rank is None:
         return "not ranked, because the reference has no winner (a NaN, or all entries equal)"
-    parts = [f"top-1 agreement {_of(output.top1_agreement, output.samples)}"]
+    parts = [f"top-1 agreement {_count_of(output.top1_agreement, output.samples)}"]
     if output.top5_agreement is not None:
-        parts[0] += f", top-5 {_of(output.top5_agreement, output.samples)}"
+        parts[0] += f", top-5 {_count_of(output.top5_agreement, output.samples)}"
     if output.worst_rank:
         others_text = (
             "1 other entry scores" if output.worst_rank == 1 else f"{numbers.grouped(output.worst_rank)} others score"
@@ -208,7 +208,7 @@ def ranking_clause(output: OutputRanking) -> str:
 
 
 def divergence_clause(output: OutputRanking) -> str:
-    """Return how far the distributions of an output are apart, or "" if it is not taken for logits."""
+    """Return how much the distributions of an output differ, or "" if it is not assumed to hold logits."""
     if output.kl is None:
         return ""
     text = f"KL {numbers.metric('kl', output.kl)} nats (worst {numbers.metric('worst_kl', output.worst_kl)} in sample "
@@ -219,16 +219,16 @@ def divergence_clause(output: OutputRanking) -> str:
 
 
 def winners_clause(output: OutputRanking) -> str:
-    """Return for how many score vectors the winner is the same, and for logits, how far distributions are apart."""
+    """Return for how many score vectors the winner is the same and, for logits, how much the distributions differ."""
     text = "no winner in the reference"
     if output.top1_agreement is not None:
-        text = f"top-1 agrees in {_of(output.top1_agreement, output.samples)}"
+        text = f"top-1 agrees in {_count_of(output.top1_agreement, output.samples)}"
     if output.kl is not None:
         text += f", KL {numbers.metric('kl', output.kl)} nats"
     return text
 
 
-def _of(share: float, samples: int) -> str:
+def _count_of(share: float, samples: int) -> str:
     return f"{numbers.grouped(round(share * samples))} of {numbers.grouped(samples)}"
 
 
@@ -245,18 +245,18 @@ def acknowledged_sentences(nodes: Sequence[NodeResult]) -> list[str]:
     return lines
 
 
-_ELSEWHERE = (FindingKind.PRECISION, FindingKind.ROUNDING)
-"""Kinds of notes that the verdict or `rounding_sentence` names."""
+_KINDS_NAMED_ELSEWHERE = (FindingKind.PRECISION, FindingKind.ROUNDING)
+"""Kinds of findings whose notes are part of the verdict or of `rounding_sentence`."""
 
 
-def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
+def found_sentences(nodes: Sequence[NodeResult], *, max_sentences: int = 8) -> list[str]:
     """Return the findings on nodes within their limits: those overruled by the user's limits, and notes.
 
-    Short formats are left out, because the verdict names them.
+    Notes on short float formats and on rounding are left out, because other sentences contain them.
 
     Args:
         nodes: The results.
-        most: Maximum number of sentences, besides one that counts the others.
+        max_sentences: Maximum number of sentences, besides one that counts the others.
     """
     lines: list[str] = []
     dead_nodes: list[NodeResult] = []
@@ -266,12 +266,12 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
             continue
         for finding in node.findings:
             is_note = finding.role not in (FindingRole.DIFFERENCE, FindingRole.BREACH)
-            if finding.role is FindingRole.OUTPUT or (is_note and finding.kind in _ELSEWHERE):
+            if finding.role is FindingRole.OUTPUT or (is_note and finding.kind in _KINDS_NAMED_ELSEWHERE):
                 continue
             if finding.role is FindingRole.NOTE and finding.kind is FindingKind.DEAD_ZONE:
                 dead_nodes.append(node)
                 continue
-            if len(lines) == most:
+            if len(lines) == max_sentences:
                 hidden_count += 1
                 continue
             prefix = "note" if is_note else "is within the given limits, but has a finding"
@@ -289,7 +289,7 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
 
 
 def rounding_sentence(nodes: Sequence[NodeResult]) -> str | None:
-    """Return where rounding first differs from the reference's, and how many more nodes round otherwise, or None."""
+    """Return where rounding first differs from the reference's, and at how many more nodes, or None if nowhere."""
     findings = [
         (node, finding)
         for node in nodes
@@ -347,7 +347,7 @@ def arithmetic_sentence(nodes: Sequence[NodeResult]) -> str | None:
 
 
 def compounding_sentences(compounding: Sequence[Compounding]) -> list[str]:
-    """Return a sentence for each node that compounds errors, with the amount, up to a maximum number."""
+    """Return a sentence for each node that amplifies errors unusually, up to a maximum number."""
     lines = [
         f"{safe_text(entry.op, limit=60)} {safe_text(entry.node, limit=120)} amplifies the error of its input "
         f"{numbers.number(entry.gain)} times; the median of {numbers.grouped(entry.nodes)} "
@@ -360,7 +360,7 @@ def compounding_sentences(compounding: Sequence[Compounding]) -> list[str]:
 
 
 def timing_sentence(timing: Timing) -> str:
-    """Return how the time of a comparison was spent, as a sentence."""
+    """Return how long the parts of a comparison took, as a sentence."""
     plural = "tensor" if timing.tensors == 1 else "tensors"
     return (
         f"{numbers.number(timing.comparing)} s to read and compare {numbers.grouped(timing.tensors)} {plural}, "
@@ -369,7 +369,7 @@ def timing_sentence(timing: Timing) -> str:
 
 
 def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]:
-    """Group the tensors that were left out on purpose: (count, side, reason), largest group first.
+    """Group the tensors that were left out on purpose by reason: (count, side, reason), largest group first.
 
     Reasons that differ only in quoted names form one group, which shows the first name.
     """
@@ -386,13 +386,13 @@ def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]
 
 
 def pair_words(result: NodeResult) -> str:
-    """Return how a pair was made, with its layout change, and its confidence unless that is full."""
+    """Return how a pair was matched, its confidence if that is below 1, and the reason."""
     confidence_text = "" if result.confidence == 1 else f", confidence {result.confidence:.2f}"
     return f"{result.match}{confidence_text}: {result.match_reason}"
 
 
 def benign_count(unmatched: Sequence[Unmatched]) -> int:
-    """Count the tensors that have no partner as expected. Constants do not count as tensors of a run."""
+    """Count the tensors that are expected to have no partner, except constants."""
     return sum(1 for entry in unmatched if entry.kind is UnmatchedKind.BENIGN and not entry.constant)
 
 
@@ -418,9 +418,9 @@ def coverage_sentence(result: RunComparison) -> str:
 
 
 def judged_clauses(result: RunComparison) -> list[str]:
-    """Return how many tensors were judged by which means, one clause each, or empty if all are equal.
+    """Return how many tensors were judged in each way, one clause per way; empty if all tensors are identical.
 
-    Only a node with a kernel and recorded inputs counts as a failed replay.
+    A replay counts as failed only if the node has a kernel and recorded inputs.
     """
     counts = result.coverage.judged
     if result.status is Status.IDENTICAL:

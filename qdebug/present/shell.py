@@ -11,12 +11,12 @@ from qdebug.recording.remote_url import format_path
 
 __all__ = ["command", "shell_word"]
 
-_VALUED = frozenset({"--node", "--filter"})
+_NAME_OPTIONS = frozenset({"--node", "--filter"})
 """Options whose value is a name from a recording, which may start with a dash."""
 
 
 def shell_word(word: object) -> str:
-    r"""Quote a whole word for the shell, however long it is.
+    r"""Quote a word for the shell. Long words are not shortened.
 
     Characters that control a terminal or hide text (a newline, an escape) become escapes of the form `$'a\x0ab'`, which
     bash, zsh and ksh read back as the original characters. The result itself is one line without any of them.
@@ -24,10 +24,10 @@ def shell_word(word: object) -> str:
     Args:
         word: A path or a text.
     """
-    text = _text(word)
+    text = _word_text(word)
     if _is_printable(text):
         return shlex.quote(text)
-    return f"$'{''.join(map(_escaped, text))}'"
+    return f"$'{''.join(map(_escape, text))}'"
 
 
 def command(*words: object) -> str:
@@ -36,17 +36,17 @@ def command(*words: object) -> str:
     Args:
         words: The words. The value of `--node` and `--filter` is joined to the option if it starts with a dash.
     """
-    texts = [_text(word) for word in words]
+    texts = [_word_text(word) for word in words]
     shown: list[str] = []
     for position, word in enumerate(texts):
-        if position and texts[position - 1] in _VALUED and word.startswith("-"):
+        if position and texts[position - 1] in _NAME_OPTIONS and word.startswith("-"):
             shown[-1] += f"={shell_word(word)}"
         else:
             shown.append(shell_word(word))
     return " ".join(shown)
 
 
-def _text(word: object) -> str:
+def _word_text(word: object) -> str:
     return format_path(word) if isinstance(word, Path) else str(word)
 
 
@@ -54,7 +54,7 @@ def _is_printable(text: str) -> bool:
     return safe_text(text, limit=max(len(text), 1)) == text
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if character in "'\\":
         return f"\\{character}"
     if _is_printable(character):

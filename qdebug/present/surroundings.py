@@ -12,8 +12,8 @@ from qdebug.model import Graph, Node
 __all__ = ["Neighbour", "NeighbourEdge", "Surroundings", "surroundings"]
 
 _HOPS = 2
-_MOST = 3
-"""Maximum number of nodes added per hop: those with the largest error."""
+_MAX_NEW_PER_HOP = 3
+"""Maximum number of nodes added per hop. Nodes with the largest errors are added first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,116 +74,125 @@ def surroundings(graph: Graph, results: Mapping[str, NodeResult], tensor: str) -
         results: The comparison of each tensor, by name.
         tensor: A tensor of the graph.
     """
-    around = _Around(graph, results)
+    graph_edges = _Edges(graph, results)
     middle = graph.producer(tensor) or tensor
-    before, left_before = _places_within_hops(middle, around.sources, around.error)
-    after, left_after = _places_within_hops(middle, around.readers, around.error)
-    levels = {_key(middle): 0}
-    levels.update(_levels(middle, before, around, sign=-1))
-    levels.update(_levels(middle, after, around, sign=1))
-    places = sorted([middle, *before, *after], key=lambda place: levels[_key(place)])
-    at = {_key(place): position for position, place in enumerate(places)}
+    before, left_before = _neighbours_within_hops(middle, graph_edges.sources, graph_edges.error)
+    after, left_after = _neighbours_within_hops(middle, graph_edges.readers, graph_edges.error)
+    levels = {_vertex_key(middle): 0}
+    levels.update(_levels(middle, before, graph_edges, sign=-1))
+    levels.update(_levels(middle, after, graph_edges, sign=1))
+    vertices = sorted([middle, *before, *after], key=lambda vertex: levels[_vertex_key(vertex)])
+    position_of = {_vertex_key(vertex): position for position, vertex in enumerate(vertices)}
     edges = [
-        NeighbourEdge(source=at[_key(source)], target=at[_key(place)], tensor=name, error=around.error_of(name))
-        for place in places
-        for name, source in around.reads(place)
-        if _key(source) in at
+        NeighbourEdge(
+            source=position_of[_vertex_key(source)],
+            target=position_of[_vertex_key(vertex)],
+            tensor=name,
+            error=graph_edges.error_of(name),
+        )
+        for vertex in vertices
+        for name, source in graph_edges.read_tensors(vertex)
+        if _vertex_key(source) in position_of
     ]
     return Surroundings(
-        nodes=tuple(around.neighbour(place, levels[_key(place)]) for place in places),
+        nodes=tuple(graph_edges.neighbour(vertex, levels[_vertex_key(vertex)]) for vertex in vertices),
         edges=tuple(edges),
         left_out=(left_before, left_after),
     )
 
 
-_Place = Node | str
+_Vertex = Node | str
 """A node, or the name of a tensor that no node computes."""
 
 
-def _key(place: _Place) -> tuple[bool, str]:
-    return (True, place) if isinstance(place, str) else (False, place.name)
+def _vertex_key(vertex: _Vertex) -> tuple[bool, str]:
+    return (True, vertex) if isinstance(vertex, str) else (False, vertex.name)
 
 
-class _Around:
+class _Edges:
     """The edges of a graph, without its constants."""
 
     def __init__(self, graph: Graph, results: Mapping[str, NodeResult]) -> None:
         self._graph, self._results = graph, results
 
-    def reads(self, place: _Place) -> list[tuple[str, _Place]]:
+    def read_tensors(self, vertex: _Vertex) -> list[tuple[str, _Vertex]]:
         """Return the tensors that a node reads, each once, with their producers."""
-        if isinstance(place, str):
+        if isinstance(vertex, str):
             return []
-        names = [name for name in dict.fromkeys(place.inputs) if name and not self._graph.is_constant(name)]
+        names = [name for name in dict.fromkeys(vertex.inputs) if name and not self._graph.is_constant(name)]
         return [(name, self._graph.producer(name) or name) for name in names]
 
-    def sources(self, place: _Place) -> list[_Place]:
+    def sources(self, vertex: _Vertex) -> list[_Vertex]:
         """Return the producers of the tensors that a node reads."""
-        return [source for _, source in self.reads(place)]
+        return [source for _, source in self.read_tensors(vertex)]
 
-    def readers(self, place: _Place) -> list[_Place]:
+    def readers(self, vertex: _Vertex) -> list[_Vertex]:
         """Return the nodes that read a node's tensors."""
-        return [reader for tensor in self._tensors(place) for reader in self._graph.consumers(tensor)]
+        return [reader for tensor in self._outputs_of(vertex) for reader in self._graph.consumers(tensor)]
 
     def error_of(self, tensor: str) -> float | None:
         """Return the error of a tensor relative to its signal, or None if it was not compared."""
         result = self._results.get(tensor)
         return None if result is None or result.metrics is None else result.metrics.rel_l2
 
-    def _size(self, tensor: str) -> float:
-        """Return the error of a tensor, with NaN as the largest, or a negative number if it was not compared."""
+    def _error_rank(self, tensor: str) -> float:
+        """Return the error of a tensor to sort by: infinity for NaN, a negative number if it was not compared."""
         error = self.error_of(tensor)
         return -1.0 if error is None else math.inf if math.isnan(error) else error
 
-    def error(self, place: _Place) -> float:
-        """Return the largest error of a node's tensors, with NaN as the largest, or a negative number if unknown."""
-        return max(map(self._size, self._tensors(place)), default=-1.0)
+    def error(self, vertex: _Vertex) -> float:
+        """Return the largest error of a node's outputs: infinity for NaN, a negative number if none was compared."""
+        return max(map(self._error_rank, self._outputs_of(vertex)), default=-1.0)
 
-    def neighbour(self, place: _Place, level: int) -> Neighbour:
-        """Describe a place."""
-        compared = [tensor for tensor in self._tensors(place) if tensor in self._results]
-        worst = max(compared, key=self._size, default=None)
+    def neighbour(self, vertex: _Vertex, level: int) -> Neighbour:
+        """Return a vertex with its level and the comparison of its worst output."""
+        compared = [tensor for tensor in self._outputs_of(vertex) if tensor in self._results]
+        worst = max(compared, key=self._error_rank, default=None)
         result = None if worst is None else self._results[worst]
-        if isinstance(place, str):
-            return Neighbour(name=place, op="Input", level=level, result=result)
-        return Neighbour(name=place.name, op=place.op, level=level, result=result)
+        if isinstance(vertex, str):
+            return Neighbour(name=vertex, op="Input", level=level, result=result)
+        return Neighbour(name=vertex.name, op=vertex.op, level=level, result=result)
 
     @staticmethod
-    def _tensors(place: _Place) -> Sequence[str]:
-        return (place,) if isinstance(place, str) else [name for name in place.outputs if name]
+    def _outputs_of(vertex: _Vertex) -> Sequence[str]:
+        return (vertex,) if isinstance(vertex, str) else [name for name in vertex.outputs if name]
 
 
-def _places_within_hops(
-    middle: _Place, step: Callable[[_Place], Iterable[_Place]], error: Callable[[_Place], float]
-) -> tuple[list[_Place], int]:
-    """Go a number of steps from a place. Return the places that are kept, and how many are not."""
-    visited, neighbours, left_out = {_key(middle)}, [], 0
-    edge: list[_Place] = [middle]
+def _neighbours_within_hops(
+    middle: _Vertex, next_vertices: Callable[[_Vertex], Iterable[_Vertex]], error: Callable[[_Vertex], float]
+) -> tuple[list[_Vertex], int]:
+    """Return the vertices up to `_HOPS` edges away with the largest errors, and how many others were left out."""
+    visited, neighbours, left_out = {_vertex_key(middle)}, [], 0
+    frontier: list[_Vertex] = [middle]
     for _ in range(_HOPS):
-        reached = {_key(neighbour): neighbour for place in edge for neighbour in step(place)}
-        new = [place for key, place in reached.items() if key not in visited]
-        visited.update(map(_key, new))
-        worst = sorted(new, key=error, reverse=True)[:_MOST]
-        edge = [place for place in new if any(place is worst_place for worst_place in worst)]
-        left_out += len(new) - len(edge)
-        neighbours += edge
+        reached = {_vertex_key(neighbour): neighbour for vertex in frontier for neighbour in next_vertices(vertex)}
+        new = [vertex for key, vertex in reached.items() if key not in visited]
+        visited.update(map(_vertex_key, new))
+        worst = sorted(new, key=error, reverse=True)[:_MAX_NEW_PER_HOP]
+        frontier = [vertex for vertex in new if any(vertex is worst_vertex for worst_vertex in worst)]
+        left_out += len(new) - len(frontier)
+        neighbours += frontier
     return neighbours, left_out
 
 
-def _levels(middle: _Place, places: Sequence[_Place], around: _Around, *, sign: int) -> dict[tuple[bool, str], int]:
-    """Return the row of each place: its longest distance from the middle, so that no edge stays within a row."""
-    within = {_key(place) for place in places}
-    towards: dict[tuple[bool, str], set[tuple[bool, str]]] = {key: set() for key in within}
-    for place in [middle, *places]:
-        for source in around.sources(place):
-            near, far = (_key(place), _key(source)) if sign < 0 else (_key(source), _key(place))
-            if far in within:
-                towards[far].add(near)
+def _levels(
+    middle: _Vertex, vertices: Sequence[_Vertex], graph_edges: _Edges, *, sign: int
+) -> dict[tuple[bool, str], int]:
+    """Return the row of each vertex: its longest distance from the middle, so that no edge stays within a row."""
+    chosen_keys = {_vertex_key(vertex) for vertex in vertices}
+    nearer_keys: dict[tuple[bool, str], set[tuple[bool, str]]] = {key: set() for key in chosen_keys}
+    for vertex in [middle, *vertices]:
+        for source in graph_edges.sources(vertex):
+            near, far = (
+                (_vertex_key(vertex), _vertex_key(source)) if sign < 0 else (_vertex_key(source), _vertex_key(vertex))
+            )
+            if far in chosen_keys:
+                nearer_keys[far].add(near)
     levels: dict[tuple[bool, str], int] = {}
 
     def level(key: tuple[bool, str]) -> int:
         if key not in levels:
-            levels[key] = 1 + max((level(near) for near in towards[key] if near in within), default=0)
+            levels[key] = 1 + max((level(near) for near in nearer_keys[key] if near in chosen_keys), default=0)
         return levels[key]
 
-    return {key: sign * level(key) for key in within}
+    return {key: sign * level(key) for key in chosen_keys}

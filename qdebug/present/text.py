@@ -20,17 +20,17 @@ QUOTED = re.compile(r"(?<!\w)'([^']*)'(?!\w)")
 _LIMIT = 1000
 """Maximum number of characters that any name or message needs."""
 
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories that move the cursor, reorder or hide text, or have no standard appearance."""
 
-_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\x1b": r"\x1b"}
+_SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\x1b": r"\x1b"}
 
 
-def _visible(character: str) -> str:
-    if unicodedata.category(character) not in _HIDDEN:
+def _escape_if_hidden(character: str) -> str:
+    if unicodedata.category(character) not in _HIDDEN_CATEGORIES:
         return character
-    if character in _SHORT:
-        return _SHORT[character]
+    if character in _SHORT_ESCAPES:
+        return _SHORT_ESCAPES[character]
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
@@ -51,10 +51,10 @@ def safe_text(value: object, *, limit: int = _LIMIT) -> str:
     if limit < 1:
         raise ValueError(f"text cannot be shortened to {limit} characters")
     text = str(value)
-    if len(text) > 2 * limit + 2:  # never escape what is not shown
+    if len(text) > 2 * limit + 2:  # do not escape characters that will be cut
         text = text[: limit + 1] + text[-limit - 1 :]
     if not text.isascii() or not text.isprintable():
-        text = "".join(map(_visible, text))
+        text = "".join(map(_escape_if_hidden, text))
     return shorten(text, limit)
 
 

@@ -1,6 +1,6 @@
-"""The backend "executorch": ExecuTorch with the delegate XNNPACK, or with its portable kernels.
+"""The backend "executorch", ExecuTorch with the delegate XNNPACK or with its portable kernels.
 
-A program file (.pte) is run unchanged, and ETDump contains the results of each instruction. A call to a delegate is a
+A program file (.pte) runs unchanged, and its ETDump contains the results of each instruction. A call to a delegate is a
 single instruction. An exported program (.pt2) is lowered twice: once unchanged, and once with its tensors as additional
 outputs, which exposes the tensors inside a delegate. The outputs of both are compared bit for bit.
 """
@@ -20,7 +20,7 @@ import numpy as np
 
 from qdebug.backends.executorch.exported import LoweredProgram, lower
 from qdebug.backends.executorch.ops import LoadedProgram, convert_errors
-from qdebug.backends.executorch.pte import Pte, trace_of
+from qdebug.backends.executorch.pte import Pte, read_trace
 from qdebug.backends.protocol import (
     Feeds,
     OnProgress,
@@ -93,7 +93,7 @@ class PteRun:
         self._loaded = None
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
-        """Run all samples and steps and record the tensors of ETDump.
+        """Run all samples and steps and record the tensors in their ETDump.
 
         Raises:
             BackendError: ExecuTorch failed, or its runtime lacks a tracer.
@@ -108,7 +108,7 @@ class PteRun:
             outputs_of_steps = [
                 self._name_outputs(program.run([feed[name] for name in self.graph.inputs])) for feed in feeds_of_steps
             ]
-            events, buffer = trace_of(program) if has_trace else ([], b"")
+            events, buffer = read_trace(program) if has_trace else ([], b"")
             for step, (feed, outputs) in enumerate(zip(feeds_of_steps, outputs_of_steps, strict=True)):
                 inner_arrays = dict(self._model.tensors(events[step], buffer)) if step < len(events) else {}
                 recorder.at(sample, step)
@@ -187,7 +187,7 @@ class ExportedRun:
             self._loaded = None
 
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
-        """Run all samples and steps of the tapped program and put its tensors into the recorder.
+        """Run all samples and steps of the tapped program and record its tensors.
 
         Raises:
             BackendError: ExecuTorch failed.
@@ -233,7 +233,7 @@ def _lower_with_taps(program: Any, delegate: str, exported: DelegatedGraph) -> L
     try:
         return lower(program, delegate, tuple(exported.taps))
     except BackendError:
-        if not exported.without_dequantized():
+        if not exported.drop_dequantized_taps():
             raise
     return lower(program, delegate, tuple(exported.taps))
 
@@ -271,8 +271,8 @@ class ExecuTorchBackend:
             content = file.read()
         digest = sha256(content).hexdigest()
         if content[:4] == b"PK\x03\x04":
-            facts = _facts(model.name, digest, taps, {"delegate": chosen_options["delegate"]})
-            return ExportedRun(_exported_program(model), chosen_options["delegate"], facts, weights=weights)
+            facts = _run_facts(model.name, digest, taps, {"delegate": chosen_options["delegate"]})
+            return ExportedRun(_load_exported_program(model), chosen_options["delegate"], facts, weights=weights)
         program = Pte(content, model.name, chosen_options["method"])
         delegates_text = "; ".join(f"{count} {name}" for name, count in program.delegates.items()) or "none"
         note = (
@@ -280,13 +280,13 @@ class ExecuTorchBackend:
             if delegates_text != "none"
             else {}
         )
-        facts = _facts(
+        facts = _run_facts(
             model.name, digest, taps, {"method": chosen_options["method"], "delegates": delegates_text, **note}
         )
         return PteRun(program, facts, method=chosen_options["method"], weights=weights)
 
 
-def _facts(model: str, digest: str, taps: str, options: Mapping[str, Any]) -> RunFacts:
+def _run_facts(model: str, digest: str, taps: str, options: Mapping[str, Any]) -> RunFacts:
     return RunFacts(
         backend="executorch",
         model=model,
@@ -298,7 +298,7 @@ def _facts(model: str, digest: str, taps: str, options: Mapping[str, Any]) -> Ru
     )
 
 
-def _exported_program(path: Path) -> Any:
+def _load_exported_program(path: Path) -> Any:
     """Load an exported program.
 
     Raises:
@@ -313,7 +313,7 @@ def _exported_program(path: Path) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Samples:
+class _SampleFeeds:
     """Inputs of a run, one mapping per sample."""
 
     feeds: Sequence[Mapping[str, np.ndarray]]
@@ -371,9 +371,9 @@ def record(
             program = torch.export.export(program, argument_tuples[0], strict=True)
         if quantizer is not None:
             program = _quantize(program, argument_tuples, quantizer)
-    facts = _facts(type(program).__name__, "", taps, {"delegate": chosen_options["delegate"]})
+    facts = _run_facts(type(program).__name__, "", taps, {"delegate": chosen_options["delegate"]})
     with closing(ExportedRun(program, chosen_options["delegate"], facts, weights=True)) as run:
-        feeds = _Samples(
+        feeds = _SampleFeeds(
             [
                 dict(zip(run.graph.inputs, map(array_of, argument_tuple), strict=True))
                 for argument_tuple in argument_tuples
@@ -396,7 +396,7 @@ def record(
 
 
 def _with_regular_strides(tensor: Any) -> Any:
-    """Return a tensor that ExecuTorch accepts, since numpy gives dimensions of one element a stride of 0."""
+    """Return a tensor without strides of 0, which numpy gives dimensions of one element and ExecuTorch rejects."""
     import torch
 
     return tensor.clone(memory_format=torch.contiguous_format) if 0 in tensor.stride() else tensor

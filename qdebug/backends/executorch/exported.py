@@ -1,7 +1,6 @@
-"""Exported programs on ExecuTorch: the placement of each node, and lowered programs with tensors as extra outputs.
+"""Lower exported programs for ExecuTorch, with tensors as additional outputs, and find the placement of each node.
 
-A tapped program has additional outputs. `executorch.devtools.intermediate_output_tap` adds them before the program is
-lowered.
+`executorch.devtools.intermediate_output_tap` adds the outputs before the program is lowered.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def _partitioners(delegate: str) -> list[Any]:
 
 
 def _node_placements(program: Any, names: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield the placement of nodes of the exported program. For a split node, a delegate comes last."""
+    """Yield the placements of nodes of the exported program. Delegates come last, so that they win for split nodes."""
     module = program.graph_module
     delegated_placements: list[tuple[str, str]] = []
     for node in module.graph.nodes:

@@ -1,4 +1,4 @@
-"""ExecuTorch's runtime: its dtype names, its errors as one sentence, and loading of programs."""
+"""ExecuTorch's runtime: its names of dtypes, its errors in one sentence, and loaded programs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCALAR_TYPES: Mapping[str, str] = MappingProxyType(
 
 @contextmanager
 def convert_errors(action: str, hint: str) -> Iterator[None]:
-    """Convert ExecuTorch exceptions to one sentence that includes the native output. Without an error, drop the output.
+    """Raise ExecuTorch's exceptions as a BackendError that includes native output. Otherwise, drop that output.
 
     Args:
         action: The failed action.
@@ -53,7 +53,7 @@ def convert_errors(action: str, hint: str) -> Iterator[None]:
             yield
     except (BackendError, KeyboardInterrupt):
         raise
-    except Exception as error:  # whatever PyTorch and ExecuTorch raise
+    except Exception as error:  # PyTorch and ExecuTorch raise many types of exceptions
         native_lines = [line.partition("] ")[2] for line in output_lines if ".cpp:" in line and "cpuinfo" not in line]
         message = "; ".join((" ".join(str(error).split()) or type(error).__name__, *dict.fromkeys(native_lines)))
         message = message if len(message) <= 300 else f"{message[:297]}..."
@@ -71,7 +71,7 @@ class LoadedProgram:
     Args:
         content: The bytes of a .pte file.
         method: The method to run.
-        traced: Size in bytes of ETDump's buffer for instruction results; 0 to run without tracing.
+        trace_bytes: Size in bytes of ETDump's buffer for instruction results; 0 to run without tracing.
     """
 
     def __init__(self, content: bytes, method: str, *, trace_bytes: int = 0) -> None:
@@ -108,6 +108,6 @@ class LoadedProgram:
             ]
 
     def write_trace(self, etdump: str, buffer: str) -> None:
-        """Write the ETDump of the runs so far to two files. Without a tracer, write nothing."""
+        """Write the ETDump of all runs so far to two files. A runtime without a tracer writes nothing."""
         with convert_errors("ExecuTorch failed to write its trace", _RUN_HINT):
             self._program.write_etdump_result_to_file(etdump, buffer)

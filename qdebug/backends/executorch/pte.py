@@ -1,4 +1,4 @@
-"""Read ExecuTorch program files (.pte): their instructions as a graph, and the results that ETDump has of a run.
+"""Read ExecuTorch program files (.pte): their instructions as a graph, and the results of a run from its ETDump.
 
 A program is a list of instructions on numbered values: calls to kernels, and calls to delegates, which run a part of
 the network as a unit. ETDump holds the tensors that each instruction wrote, in the order of its output arguments.
@@ -16,20 +16,20 @@ import numpy as np
 
 from qdebug.backends.executorch.ops import SCALAR_TYPES, LoadedProgram, convert_errors
 from qdebug.backends.torch.delegated import PORTABLE
-from qdebug.backends.torch.ops import Names, arguments, dtype_of_number, quant_of_arguments
+from qdebug.backends.torch.ops import Names, dtype_of_number, node_arguments, quant_of_arguments
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.model.dtypes import logical_dtype
 
-__all__ = ["DELEGATE_DOMAIN", "Pte", "trace_of"]
+__all__ = ["DELEGATE_DOMAIN", "Pte", "read_trace"]
 
 DELEGATE_DOMAIN = "executorch.delegate"
 """Domain of nodes that call a delegate. Their operator is the delegate's name."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
-    """A numbered value of the program that stands for a tensor."""
+class _TensorRef:
+    """A reference to a tensor by the number of its value in the program."""
 
     index: int
 
@@ -49,12 +49,12 @@ class Pte:
 
     def __init__(self, content: bytes, name: str, method: str) -> None:
         self.content, self.name = content, name
-        self._program, self._plan = _parse(content, name, method)
+        self._program, self._plan = _parse_program(content, name, method)
         self._names = Names()
         self._name_of_value: dict[int, str] = {}
         self._infos: dict[str, TensorInfo] = {}
         self._constants: dict[str, int | np.ndarray] = {}
-        """Number of a constant in the program, or a plain number used in place of a tensor."""
+        """For each constant, the index of its value in the program, or the number that a call passes as a tensor."""
         self.skipped: dict[str, str] = {}
         self._written_names: list[tuple[tuple[str, ...], ...]] = []
         """The names of the tensors that each instruction writes, one tuple per output argument."""
@@ -62,7 +62,7 @@ class Pte:
             self._declare(index, f"input_{position}", Role.INPUT)
             for position, index in enumerate(self._tensor_inputs())
         ]
-        nodes = list(self._nodes())
+        nodes = list(self._make_nodes())
         outputs = list(
             dict.fromkeys(self._name_of_value[index] for index in self._plan.outputs if index in self._name_of_value)
         )
@@ -153,7 +153,7 @@ class Pte:
         return name
 
     def _read_tensor(self, index: int) -> str:
-        """Return the name of a tensor that an instruction reads. Constants and states get their names here."""
+        """Return the name of a tensor that an instruction reads. Constants and states are declared when first read."""
         if index not in self._name_of_value:
             tensor = self._plan.values[index].val
             qualified_name = (
@@ -170,15 +170,15 @@ class Pte:
                 self.skipped[name] = "ExecuTorch does not show the values of a state before a run"
         return self._name_of_value[index]
 
-    def _nodes(self) -> Iterator[Node]:
+    def _make_nodes(self) -> Iterator[Node]:
         for instruction in self._plan.chains[0].instructions:
             call = instruction.instr_args
             kind = type(call).__name__
             node: Node | None = None
             if kind == "KernelCall":
-                node = self._kernel_node(call)
+                node = self._make_kernel_node(call)
             elif kind == "DelegateCall":
-                node = self._delegate_node(call)
+                node = self._make_delegate_node(call)
             elif kind == "FreeCall":
                 self._written_names.append(())
             else:
@@ -189,9 +189,9 @@ class Pte:
             if node is not None:
                 yield node
 
-    def _kernel_node(self, call: Any) -> Node:
+    def _make_kernel_node(self, call: Any) -> Node:
         operator = self._plan.operators[call.op_index]
-        schema = _schema(operator.name, operator.overload)
+        schema = _find_schema(operator.name, operator.overload)
         title = self._names.unique(operator.name.rpartition("::")[2].strip("_"))
         pairs = zip(schema.arguments, map(self._value_of, call.args), strict=False)
         all_arguments = {argument.name: value for argument, value in pairs}
@@ -201,14 +201,14 @@ class Pte:
         output_names = [argument.name for argument in schema.arguments if argument.is_out] or [
             argument.name for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write
         ]
-        parsed_arguments = arguments(schema, input_arguments, node=title, name_of=self._ref_name)
+        parsed_arguments = node_arguments(schema, input_arguments, node=title, name_of=self._name_of_ref)
         input_dtypes = [self._infos[name].dtype or "" for name in parsed_arguments.inputs if name in self._infos]
         for name, number in parsed_arguments.numbers.items():
             dtype = dtype_of_number(input_dtypes, number)
             self._constants[name] = number.astype(dtype)
             self._infos[name] = TensorInfo(name=name, shape=(), dtype=dtype, role=Role.CONSTANT)
-        input_name = self._ref_name(input_arguments.get("input"))
-        outputs = self._declare_outputs([_refs(all_arguments[name]) for name in output_names], title)
+        input_name = self._name_of_ref(input_arguments.get("input"))
+        outputs = self._declare_outputs([_tensor_indices(all_arguments[name]) for name in output_names], title)
         if input_name is not None and "::dequantize" in operator.name:
             self._note_quant(input_name, operator.name, input_arguments)
         if outputs and "::quantize" in operator.name:
@@ -235,10 +235,10 @@ class Pte:
         self._written_names.append(tuple(names))
         return tuple(name for group in names for name in group)
 
-    def _delegate_node(self, call: Any) -> Node:
+    def _make_delegate_node(self, call: Any) -> Node:
         """Translate a delegate call.
 
-        Its arguments are its inputs, followed by its outputs, which have not been written before.
+        Its arguments are its inputs, followed by its outputs, which no earlier instruction has written.
         """
         kind = self._plan.delegates[call.delegate_index].id
         title = self._names.unique(kind)
@@ -271,13 +271,13 @@ class Pte:
         )
 
     def _value_of(self, index: int) -> Any:
-        """Return a value of the program as a Python object, with tensors by number."""
+        """Return a value of the program as a Python object. A tensor becomes a `_TensorRef`."""
         value = self._plan.values[index].val
         kind = type(value).__name__
         if kind == "Tensor":
-            return _Value(index)
+            return _TensorRef(index)
         if kind in ("TensorList", "OptionalTensorList"):
-            return [None if item < 0 else _Value(item) for item in value.items]
+            return [None if item < 0 else _TensorRef(item) for item in value.items]
         if kind == "IntList":
             return [self._value_of(item) for item in value.items]
         if kind in ("BoolList", "DoubleList"):
@@ -287,16 +287,16 @@ class Pte:
                 return getattr(value, field)
         return None
 
-    def _ref_name(self, value: Any) -> str | None:
-        return self._read_tensor(value.index) if isinstance(value, _Value) else None
+    def _name_of_ref(self, value: Any) -> str | None:
+        return self._read_tensor(value.index) if isinstance(value, _TensorRef) else None
 
     # -- scales ------------------------------------------------------------------------------------------------------
 
     def _resolve_constants(self, operator_arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments with arrays in place of constants."""
+        """Return arguments with the arrays of constants in place of references."""
         resolved_arguments = {}
         for name, value in operator_arguments.items():
-            constant_name = self._ref_name(value)
+            constant_name = self._name_of_ref(value)
             resolved_arguments[name] = self.constant(constant_name) if constant_name in self._constants else value
         return resolved_arguments
 
@@ -316,7 +316,7 @@ class Pte:
 
         Args:
             events: Debug events of one run, from ETDump.
-            buffer: The elements.
+            buffer: The bytes of the elements.
         """
         by_instruction: dict[int, list[Any]] = {}
         for event in events:
@@ -326,19 +326,19 @@ class Pte:
             for names, entry in zip(groups, by_instruction.get(number, ()), strict=False):
                 entry_tensors = entry.tensor_list.tensors if entry.tensor_list is not None else [entry.tensor]
                 for name, tensor in zip(names, entry_tensors, strict=False):
-                    if (array := _elements(tensor, buffer)) is not None:
+                    if (array := _read_elements(tensor, buffer)) is not None:
                         yield name, array
 
 
 _LIST_KINDS = ("TensorList", "OptionalTensorList")
 
 
-def _refs(value: Any) -> list[int]:
+def _tensor_indices(value: Any) -> list[int]:
     parts = value if isinstance(value, list) else [value]
-    return [part.index for part in parts if isinstance(part, _Value)]
+    return [part.index for part in parts if isinstance(part, _TensorRef)]
 
 
-def _parse(content: bytes, name: str, method: str) -> tuple[Any, Any]:
+def _parse_program(content: bytes, name: str, method: str) -> tuple[Any, Any]:
     """Return a program and the plan for one of its methods."""
     if content[4:6] != b"ET":
         raise UsageError(
@@ -359,7 +359,7 @@ def _parse(content: bytes, name: str, method: str) -> tuple[Any, Any]:
     return program, plan_by_name[method]
 
 
-def _schema(name: str, overload: str) -> Any:
+def _find_schema(name: str, overload: str) -> Any:
     """Return the schema of an operator.
 
     Raises:
@@ -376,10 +376,10 @@ def _schema(name: str, overload: str) -> Any:
 
         namespace, _, base_name = name.partition("::")
         operator = getattr(getattr(torch.ops, namespace), base_name)
-        return getattr(operator, overload or "default")._schema  # noqa: SLF001  as torch.fx reads it
+        return getattr(operator, overload or "default")._find_schema  # noqa: SLF001  torch.fx reads it too
 
 
-def _elements(tensor: Any, buffer: bytes) -> np.ndarray | None:
+def _read_elements(tensor: Any, buffer: bytes) -> np.ndarray | None:
     """Return the elements of a tensor in ETDump; None if there are none."""
     kind = None if tensor is None else SCALAR_TYPES.get(tensor.scalar_type.name)
     if kind is None:
@@ -390,12 +390,12 @@ def _elements(tensor: Any, buffer: bytes) -> np.ndarray | None:
         return np.zeros(shape, dtype)
     if tensor.offset is None or tensor.offset < 0:
         return None
-    steps = tuple(stride * dtype.itemsize for stride in tensor.strides)
-    return np.array(np.ndarray(shape, dtype, buffer, tensor.offset, steps))
+    byte_strides = tuple(stride * dtype.itemsize for stride in tensor.strides)
+    return np.array(np.ndarray(shape, dtype, buffer, tensor.offset, byte_strides))
 
 
-def trace_of(program: LoadedProgram) -> tuple[list[list[Any]], bytes]:
-    """Return the debug events of each run of a program, and the elements that they refer to.
+def read_trace(program: LoadedProgram) -> tuple[list[list[Any]], bytes]:
+    """Return the debug events of each run of a program, and the bytes of the elements that they refer to.
 
     Raises:
         BackendError: The runtime lacks a tracer, or traced nothing.

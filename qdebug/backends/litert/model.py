@@ -93,7 +93,7 @@ class LiteRTModel:
         }
         """Tensors that cannot be recorded, with the reason."""
         self.unpacked: Sequence[str] = tuple(self._find_unpacked())
-        """Constants that an operator computes from packed ones. LiteRT unpacks each of them once."""
+        """Constants that an operator computes from packed constants. LiteRT unpacks each of them once."""
         self.constants: Sequence[str] = tuple(name for name in self._constants if name not in self.unreadable)
         self.variables: Sequence[str] = tuple(
             names[index] for index, tensor in enumerate(self._main.tensors) if tensor.isVariable
@@ -108,34 +108,34 @@ class LiteRTModel:
         return any(tensor.isVariable or ELEMENT_TYPES.get(tensor.type, ("",))[0] == "RESOURCE" for tensor in tensors)
 
     @property
-    def inner(self) -> Mapping[str, tuple[int, str]]:
-        """Number of tensors of each further subgraph by name, and the operator that runs it; "" without one."""
+    def inner_subgraphs(self) -> Mapping[str, tuple[int, str]]:
+        """For each subgraph except the first: its number of tensors, and the operator that runs it ("" for none)."""
         runner_of_subgraph: dict[int, str] = {}
         for graph in self.proto.subgraphs:
             nodes = self._make_nodes() if graph is self._main else [None] * len(graph.operators or ())
             for operator, node in zip(graph.operators or (), nodes, strict=True):
-                runner_text = f"subgraph {_text(graph.name)!r}" if node is None else f"{node.op} {node.name!r}"
+                runner_text = f"subgraph {_decode_name(graph.name)!r}" if node is None else f"{node.op} {node.name!r}"
                 for index in _subgraphs_of(operator):
                     runner_of_subgraph.setdefault(index, runner_text)
         subgraphs: dict[str, tuple[int, str]] = {}
         for number, graph in enumerate(self.proto.subgraphs[1:], start=1):
-            name = _text(graph.name)
+            name = _decode_name(graph.name)
             name = name if name and name not in subgraphs else f"{name or 'subgraph'}:{number}"
             subgraphs[name] = len(graph.tensors or ()), runner_of_subgraph.get(number, "")
         return subgraphs
 
     @property
-    def unrecorded(self) -> str:
+    def unrecorded_note(self) -> str:
         """A clause that lists the subgraphs that are not recorded; "" if there are none."""
         subgraphs_text = ", ".join(
             f"{name!r} ({count} tensors) of {runner or 'another signature'}"
-            for name, (count, runner) in self.inner.items()
+            for name, (count, runner) in self.inner_subgraphs.items()
         )
         return f"tensors inside these subgraphs are not recorded: {subgraphs_text}" if subgraphs_text else ""
 
     @property
-    def run_graph(self) -> Graph:
-        """The graph with open shapes for extents that vary, since a recording has the shapes of its run."""
+    def graph_to_record(self) -> Graph:
+        """The graph with None for shapes that vary, since a recording states the shapes of its run."""
         tensors = [
             replace(info, shape=None) if info.shape is not None and None in info.shape else info
             for info in self.graph.tensors.values()
@@ -157,7 +157,7 @@ class LiteRTModel:
             raise UsageError(f"Model {self.name!r} has no constant {name!r}.")
         if name in self.unreadable:
             raise UsageError(f"Constant {name!r} of model {self.name!r} cannot be read: {self.unreadable[name]}.")
-        return _array(self._constants[name], self.proto.buffers)
+        return _read_array(self._constants[name], self.proto.buffers)
 
     def with_outputs(self, names: Sequence[str]) -> bytes:
         """Return the bytes of the model with the given tensors added as outputs.
@@ -184,7 +184,7 @@ class LiteRTModel:
         if _is_external(tensor):
             return "its elements are in another file"
         try:
-            _array(tensor, self.proto.buffers)
+            _read_array(tensor, self.proto.buffers)
         except _PARSE_ERRORS:
             return "its bytes do not fit its shape"
         return ""
@@ -208,7 +208,7 @@ class LiteRTModel:
             tensors=[info for info in tensors if info.name in names_used],
             inputs=inputs,
             outputs=outputs,
-            name=_text(self._main.name),
+            name=_decode_name(self._main.name),
         )
 
     def _find_unpacked(self) -> Iterator[str]:
@@ -228,11 +228,11 @@ class LiteRTModel:
             op = _operator_names().get(max(code.builtinCode, code.deprecatedBuiltinCode), "UNKNOWN")
             is_custom = op == "CUSTOM"
             outputs = tuple(self.names[index] for index in _to_list(operator.outputs))
-            name = f"{_text(code.customCode) if is_custom else op}:{outputs[0] if outputs else number}"
+            name = f"{_decode_name(code.customCode) if is_custom else op}:{outputs[0] if outputs else number}"
             used_names.add(name if name not in used_names else (name := f"{name}#{number}"))
             yield Node(
                 name=name,
-                op=_text(code.customCode) if is_custom else op,
+                op=_decode_name(code.customCode) if is_custom else op,
                 inputs=tuple("" if index < 0 else self.names[index] for index in _to_list(operator.inputs)),
                 outputs=outputs,
                 attrs={**_attrs(operator.builtinOptions), **_attrs(operator.builtinOptions2)},
@@ -251,7 +251,7 @@ class LiteRTModel:
         )
 
     def _quant_of(self, tensor: Any, dtype: str) -> QuantParams | None:
-        """Return the quantization of a tensor: per tensor, per channel, or in blocks."""
+        """Return the quantization of a tensor: per tensor, per channel or per block."""
         params = tensor.quantization
         if params is None or not is_integer(dtype):
             return None
@@ -286,7 +286,7 @@ class LiteRTModel:
         if not 0 <= index < len(self._main.tensors):
             return None
         tensor = self._main.tensors[index]
-        return _array(tensor, self.proto.buffers) if _is_constant(tensor, self.proto.buffers) else None
+        return _read_array(tensor, self.proto.buffers) if _is_constant(tensor, self.proto.buffers) else None
 
 
 class LiteRTReader:
@@ -301,7 +301,7 @@ class LiteRTReader:
             UsageError: The file is missing or is not a LiteRT model.
             GraphError: Its operators do not form a valid graph.
         """
-        _find_tools()
+        _extend_package_path()
         from ai_edge_litert.tools import flatbuffer_utils
 
         try:
@@ -330,8 +330,8 @@ reader = LiteRTReader()
 """The reader that `qdebug.backends` loads for .tflite files."""
 
 
-def _find_tools() -> None:
-    """Let modules that an old LiteRT lacks come from a newer one that lies behind it on the path."""
+def _extend_package_path() -> None:
+    """Let an old LiteRT import the modules that it lacks from a newer LiteRT later on `sys.path`."""
     import ai_edge_litert
 
     ai_edge_litert.__path__ = extend_path(ai_edge_litert.__path__, ai_edge_litert.__name__)
@@ -352,7 +352,7 @@ def _activation_names() -> Mapping[int, str]:
     return {number: name for name, number in vars(schema.ActivationFunctionType).items() if isinstance(number, int)}
 
 
-def _array(tensor: Any, buffers: Sequence[Any]) -> np.ndarray:
+def _read_array(tensor: Any, buffers: Sequence[Any]) -> np.ndarray:
     """Return the elements of a constant.
 
     Raises:
@@ -365,14 +365,14 @@ def _array(tensor: Any, buffers: Sequence[Any]) -> np.ndarray:
     data = buffers[tensor.buffer].data
     content = np.frombuffer(b"" if data is None else memoryview(data), np.uint8)
     if tensor.sparsity is None:
-        return _elements(content, dtype, math.prod(shape)).reshape(shape)
+        return _unpack_elements(content, dtype, math.prod(shape)).reshape(shape)
     indices = _sparse_indices(tensor.sparsity, shape)
     dense_array = np.zeros(shape, logical_dtype(dtype))
-    dense_array[indices] = _elements(content, dtype, len(indices[0]))
+    dense_array[indices] = _unpack_elements(content, dtype, len(indices[0]))
     return dense_array
 
 
-def _elements(content: np.ndarray, dtype: str, count: int) -> np.ndarray:
+def _unpack_elements(content: np.ndarray, dtype: str, count: int) -> np.ndarray:
     """Return the first elements of a buffer as a 1-D array.
 
     Raises:
@@ -381,8 +381,8 @@ def _elements(content: np.ndarray, dtype: str, count: int) -> np.ndarray:
     bits = _BITS.get(dtype)
     if bits is None:
         return content[: count * logical_dtype(dtype).itemsize].view(logical_dtype(dtype)).reshape(count)
-    parts = np.stack([content >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)], axis=-1)
-    codes = parts.reshape(-1)[:count].astype(np.int8).reshape(count)
+    fields = np.stack([content >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)], axis=-1)
+    codes = fields.reshape(-1)[:count].astype(np.int8).reshape(count)
     if dtype.startswith("int"):
         codes[codes >= 1 << (bits - 1)] -= 1 << bits
     return codes.astype(logical_dtype(dtype))
@@ -391,8 +391,8 @@ def _elements(content: np.ndarray, dtype: str, count: int) -> np.ndarray:
 def _sparse_indices(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ...]:
     """Return the index arrays of the stored elements of a sparse constant, one per dimension.
 
-    Dimensions, including block dimensions, are traversed in the order of the file. Each is dense, or lists its indices
-    for each index of the preceding dimensions. Source: tensorflow/lite/schema/schema.fbs, SparsityParameters.
+    Dimensions, including block dimensions, are traversed in the order that the file states. Each is dense, or lists its
+    indices for each index of the preceding dimensions. Source: tensorflow/lite/schema/schema.fbs, SparsityParameters.
     """
     positions = np.zeros(1, np.int64)
     index_arrays: list[np.ndarray] = []
@@ -401,9 +401,9 @@ def _sparse_indices(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ..
         if level.format == 0:
             if len(positions) * level.denseSize > max_positions:
                 raise ValueError("more places than the shape has")
-            owner = np.repeat(np.arange(len(positions)), level.denseSize)
-            place = np.tile(np.arange(level.denseSize), len(positions))
-            positions = positions[owner] * level.denseSize + place
+            parents = np.repeat(np.arange(len(positions)), level.denseSize)
+            level_indices = np.tile(np.arange(level.denseSize), len(positions))
+            positions = positions[parents] * level.denseSize + level_indices
         else:
             segments, indices = (
                 np.asarray(segment.values, np.int64) for segment in (level.arraySegments, level.arrayIndices)
@@ -411,22 +411,22 @@ def _sparse_indices(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ..
             counts = segments[positions + 1] - segments[positions]
             if counts.sum() > max_positions:
                 raise ValueError("more places than the shape has")
-            owner = np.repeat(np.arange(len(positions)), counts)
+            parents = np.repeat(np.arange(len(positions)), counts)
             positions = np.arange(counts.sum()) + np.repeat(segments[positions] - np.cumsum(counts) + counts, counts)
-            place = indices[positions]
-        index_arrays = [*(earlier_indices[owner] for earlier_indices in index_arrays), place]
+            level_indices = indices[positions]
+        index_arrays = [*(earlier_indices[parents] for earlier_indices in index_arrays), level_indices]
     result = [np.zeros(len(positions), np.int64) for _ in shape]
     blocks = {
         len(shape) + number: blocked_dimension for number, blocked_dimension in enumerate(_to_list(sparsity.blockMap))
     }
     levels = list(zip(_to_list(sparsity.traversalOrder), sparsity.dimMetadata, index_arrays, strict=True))
-    for dimension, _, place in levels:
+    for dimension, _, level_indices in levels:
         if dimension not in blocks:
-            result[dimension] += place
-    for dimension, level, place in levels:
+            result[dimension] += level_indices
+    for dimension, level, level_indices in levels:
         if dimension in blocks:
             blocked_dimension = blocks[dimension]
-            result[blocked_dimension] = result[blocked_dimension] * level.denseSize + place
+            result[blocked_dimension] = result[blocked_dimension] * level.denseSize + level_indices
     return tuple(result)
 
 
@@ -446,17 +446,17 @@ def _to_list(values: Any) -> list[Any]:
     return [] if values is None else list(values)
 
 
-def _text(name: Any) -> str:
+def _decode_name(name: Any) -> str:
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name or "")
 
 
 def _tensor_names(tensors: Sequence[Any]) -> tuple[str, ...]:
     """Return a unique name for each tensor: its own, with its index appended if the name is empty or repeated."""
-    own_names = {_text(tensor.name) for tensor in tensors}
+    own_names = {_decode_name(tensor.name) for tensor in tensors}
     used_names: set[str] = set()
     names: list[str] = []
     for index, tensor in enumerate(tensors):
-        name = own_name = _text(tensor.name)
+        name = own_name = _decode_name(tensor.name)
         if not own_name or own_name in used_names:
             name = f"{own_name or 'tensor'}:{index}"
             while name in own_names or name in used_names:
@@ -496,7 +496,7 @@ def _attribute_value(name: str, value: Any, *, has_mirror_modes: bool) -> AttrVa
     if words and 0 <= value < len(words):
         return words[value]
     if isinstance(value, bytes):
-        return _text(value)
+        return _decode_name(value)
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray | list | tuple):

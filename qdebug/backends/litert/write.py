@@ -28,16 +28,16 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "PRELU": "",
     }
 )
-"""The schema's name for the options of an operator, if it cannot be derived from the operator's name."""
+"""The schema's name for an operator's options if the operator's name does not give it; "" for no options."""
 
 _VERSIONS: Mapping[str, int] = MappingProxyType({"HARD_SWISH": 1, "PRELU": 1, "QUANTIZE": 2, "DEPTHWISE_CONV_2D": 3})
 _INT8_VERSION = 2
 """For most operators, the version that introduced int8 codes."""
 
-_WORDS: Mapping[str, str] = MappingProxyType(
+_ENUMERATIONS: Mapping[str, str] = MappingProxyType(
     {"padding": "Padding", "fused_activation_function": "ActivationFunctionType"}
 )
-"""Attributes whose values are enumeration words of the schema."""
+"""The schema's enumeration for each attribute whose value is one of its names."""
 
 
 def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None:
@@ -60,15 +60,15 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
     model.version, model.buffers, model.subgraphs = 3, [schema.BufferT()], [main]
     try:
         index = {name: number for number, name in enumerate(graph.tensors)}
-        main.tensors = [_tensor(schema, info) for info in graph.tensors.values()]
+        main.tensors = [_make_tensor(schema, info) for info in graph.tensors.values()]
         for name, array in constants.items():
             main.tensors[index[name]].buffer = len(model.buffers)
             buffer = schema.BufferT()
             buffer.data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
             model.buffers.append(buffer)
         ops = list(dict.fromkeys(node.op for node in graph.nodes))
-        model.operatorCodes = [_code(schema, op) for op in ops]
-        main.operators = [_operator(schema, node, ops.index(node.op), index) for node in graph.nodes]
+        model.operatorCodes = [_make_operator_code(schema, op) for op in ops]
+        main.operators = [_make_operator(schema, node, ops.index(node.op), index) for node in graph.nodes]
         main.inputs, main.outputs = ([index[name] for name in names] for names in (graph.inputs, graph.outputs))
         builder = flatbuffers.Builder(1024)
         builder.Finish(model.Pack(builder), b"TFL3")
@@ -77,18 +77,18 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
         raise BackendError(f"The graph {graph.name!r} cannot be written as a LiteRT model: {error}.") from error
 
 
-def _tensor(schema: Any, info: TensorInfo) -> Any:
+def _make_tensor(schema: Any, info: TensorInfo) -> Any:
     if info.shape is None or None in info.shape:
         raise ValueError(f"the tensor {info.name!r} has no shape")
     tensor = schema.TensorT()
     tensor.name, tensor.shape = info.name.encode(), list(info.shape)
     tensor.type = next(number for number, (_, dtype) in ELEMENT_TYPES.items() if dtype == info.dtype)
     if info.quant is not None:
-        tensor.quantization = _quantization(schema, info.quant)
+        tensor.quantization = _make_quantization(schema, info.quant)
     return tensor
 
 
-def _quantization(schema: Any, quant: QuantParams) -> Any:
+def _make_quantization(schema: Any, quant: QuantParams) -> Any:
     quantization = schema.QuantizationParametersT()
     quantization.scale = quant.scale.reshape(-1).astype(np.float32)
     quantization.zeroPoint = np.broadcast_to(quant.zero_point.reshape(-1), quantization.scale.shape).astype(np.int64)
@@ -96,14 +96,14 @@ def _quantization(schema: Any, quant: QuantParams) -> Any:
     return quantization
 
 
-def _code(schema: Any, op: str) -> Any:
+def _make_operator_code(schema: Any, op: str) -> Any:
     code = schema.OperatorCodeT()
     code.builtinCode, code.version = getattr(schema.BuiltinOperator, op), _VERSIONS.get(op, _INT8_VERSION)
     code.deprecatedBuiltinCode = min(code.builtinCode, 127)
     return code
 
 
-def _operator(schema: Any, node: Node, code: int, index: Mapping[str, int]) -> Any:
+def _make_operator(schema: Any, node: Node, code: int, index: Mapping[str, int]) -> Any:
     operator = schema.OperatorT()
     operator.opcodeIndex = code
     operator.inputs, operator.outputs = [index[name] for name in node.inputs], [index[name] for name in node.outputs]
@@ -112,12 +112,12 @@ def _operator(schema: Any, node: Node, code: int, index: Mapping[str, int]) -> A
         operator.builtinOptionsType = getattr(schema.BuiltinOptions, name)
         operator.builtinOptions = getattr(schema, f"{name}T")()
         for key, value in node.attrs.items():
-            words = getattr(schema, _WORDS[key]) if key in _WORDS else None
+            enumeration = getattr(schema, _ENUMERATIONS[key]) if key in _ENUMERATIONS else None
             schema_name = _camel_case(key)
             setattr(
                 operator.builtinOptions,
                 schema_name[0].lower() + schema_name[1:],
-                getattr(words, str(value)) if words else value,
+                getattr(enumeration, str(value)) if enumeration else value,
             )
     return operator
 

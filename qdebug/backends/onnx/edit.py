@@ -1,6 +1,6 @@
 """Edit nodes of a quantized ONNX model: float weights, more scales, wider codes, a corrected bias.
 
-It edits QDQ models, which have QuantizeLinear and DequantizeLinear around the nodes of the float network.
+The model must be in QDQ form, with QuantizeLinear and DequantizeLinear around the nodes of the float network.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
 _OPS_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 _CONTRIB = "com.microsoft"
 _WIDE_OPSET, _AXIS_OPSET = 21, 13
-"""Operator sets from which the standard QuantizeLinear supports 16 bits, and several scales.
+"""First versions of the standard operator set whose QuantizeLinear supports 16-bit codes, and scales along an axis.
 
-ONNX Runtime's own always does.
+The QuantizeLinear of com.microsoft always supports both.
 """
 
 
@@ -52,7 +52,7 @@ def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
 
 
 def replace_parts(model: Path, parts: Sequence[NewPart], out: Path) -> None:
-    """Write a copy of a model in which other nodes compute some tensors.
+    """Write a copy of a model in which new nodes compute some tensors.
 
     Args:
         model: The model.
@@ -66,13 +66,13 @@ def replace_parts(model: Path, parts: Sequence[NewPart], out: Path) -> None:
     editor = _Editor(proto)
     for number, part in enumerate(parts):
         editor.replace_part(part, f"fixed{number}/")
-    _save(proto, editor, out, check=False)  # not every model that runs passes
+    _save(proto, editor, out, check=False)  # the checker rejects some models that run
 
 
 def _save(proto: onnx.ModelProto, editor: _Editor, out: Path, *, check: bool) -> None:
     import onnx
 
-    editor.clean()
+    editor.drop_unread()
     try:
         if check:
             onnx.checker.check_model(proto)
@@ -82,7 +82,7 @@ def _save(proto: onnx.ModelProto, editor: _Editor, out: Path, *, check: bool) ->
 
 
 def tensors(model: Path) -> frozenset[str]:
-    """Return the names of the tensors that a model's nodes compute, which edits refer to.
+    """Return the names of the tensors that a model's nodes compute. An edit names its node by one of them.
 
     Args:
         model: The quantized model.
@@ -98,7 +98,7 @@ def _load(model: Path, *, weights: bool = True) -> onnx.ModelProto:
 
     try:
         return onnx.load(model, load_external_data=weights)
-    except Exception as error:  # protobuf may raise anything
+    except Exception as error:  # protobuf raises many types of exceptions
         raise BackendError(f"{model.name!r} cannot be read as an ONNX model: {error}") from error
 
 
@@ -117,20 +117,20 @@ class _Editor:
 
     def apply(self, node_edit: NodeEdit) -> None:
         """Change one node."""
-        main, quantizer = self._find_node_and_quantizer(node_edit)
+        compute_node, quantizer = self._find_node_and_quantizer(node_edit)
         if node_edit.weight is not None:
-            self._set_weight(main, node_edit)
+            self._set_weight(compute_node, node_edit)
         if node_edit.wide_sum:
-            self._unsign_weight(main)
+            self._unsign_weight(compute_node)
         if node_edit.bias is not None:
-            self._set_bias(main, node_edit.bias, node_edit.bias_codes)
+            self._set_bias(compute_node, node_edit.bias, node_edit.bias_codes)
         if node_edit.quant is not None and quantizer is not None:
             self._requantize(quantizer, node_edit.quant)
         if node_edit.keep_float and quantizer is not None:
             self._bypass(quantizer, self._insert_clamp(quantizer, node_edit.clamp))
 
     def replace_part(self, part: NewPart, prefix: str) -> None:
-        """Let other nodes compute a tensor. Names of new tensors, nodes and constants get a prefix."""
+        """Compute a tensor by new nodes. The names of new tensors, nodes and constants get a prefix."""
         from onnx import helper, numpy_helper
 
         versions = {
@@ -156,7 +156,8 @@ class _Editor:
         names = {"": "", **part.leaves, part.result: part.tensor}
         for node in reversed(part.nodes):
             inputs, outputs = (
-                tuple(names.get(name, f"{prefix}{name}") for name in ends) for ends in (node.inputs, node.outputs)
+                tuple(names.get(name, f"{prefix}{name}") for name in old_names)
+                for old_names in (node.inputs, node.outputs)
             )
             try:
                 new_node = node_proto(replace(node, name=f"{prefix}{node.name}", inputs=inputs, outputs=outputs))
@@ -167,7 +168,7 @@ class _Editor:
             numpy_helper.from_array(np.asarray(array), f"{prefix}{name}") for name, array in part.constants.items()
         )
 
-    def clean(self) -> None:
+    def drop_unread(self) -> None:
         """Drop nodes and constants that are not read."""
         read_names = {entry.name for entry in self._graph.output}
         for node in reversed(list(self._graph.node)):
@@ -178,7 +179,7 @@ class _Editor:
         for entry in [entry for entry in self._graph.initializer if entry.name not in read_names]:
             self._graph.initializer.remove(entry)
 
-    # -- finding -----------------------------------------------------------------------------------------------------
+    # -- lookup ------------------------------------------------------------------------------------------------------
 
     def _producer(self, tensor: str) -> Any:
         return next((node for node in self._graph.node if tensor in node.output), None)
@@ -187,7 +188,7 @@ class _Editor:
         return [node for node in self._graph.node if tensor in node.input]
 
     def _find_node_and_quantizer(self, node_edit: NodeEdit) -> tuple[Any, Any]:
-        """Return the node, and the quantizer of its result (None without one)."""
+        """Return the node that an edit refers to, and the quantizer of its result (None without one)."""
         quantizer = self._producer(node_edit.tensor)
         if quantizer is None:
             raise BackendError(
@@ -201,15 +202,19 @@ class _Editor:
                     f"{node_edit.tensor!r} is computed by {quantizer.op_type}, which does not support other codes."
                 )
             return quantizer, None
-        main = self._producer(quantizer.input[0])
+        compute_node = self._producer(quantizer.input[0])
         needs_product = node_edit.wide_sum or any(value is not None for value in (node_edit.weight, node_edit.bias))
-        while main is not None and needs_product and (len(main.input) == 1 or operators.of(main.op_type).activation):
-            main = self._producer(main.input[0])
-        if main is None and needs_product:
+        while (
+            compute_node is not None
+            and needs_product
+            and (len(compute_node.input) == 1 or operators.of(compute_node.op_type).activation)
+        ):
+            compute_node = self._producer(compute_node.input[0])
+        if compute_node is None and needs_product:
             raise BackendError(f"The model does not compute the input that {node_edit.tensor!r} is rounded from.")
-        return main, quantizer
+        return compute_node, quantizer
 
-    # -- changing ----------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def _add_constant(self, array: np.ndarray, title: str) -> str:
         from onnx import numpy_helper
@@ -231,10 +236,10 @@ class _Editor:
     def _insert(self, next_node: Any, node: Any) -> None:
         self._graph.node.insert(list(self._graph.node).index(next_node), node)
 
-    def _set_weight(self, main: Any, node_edit: NodeEdit) -> None:
+    def _set_weight(self, compute_node: Any, node_edit: NodeEdit) -> None:
         weight, codes = np.asarray(node_edit.weight, np.float32), node_edit.codes
         if codes is None:
-            main.input[1] = self._add_constant(weight, "weight")
+            compute_node.input[1] = self._add_constant(weight, "weight")
             return
         shape = () if codes.axis is None else (codes.scale.size,)
         names = [
@@ -242,19 +247,19 @@ class _Editor:
             self._add_constant(codes.scale.reshape(shape).astype(np.float32), "scale"),
             self._add_constant(codes.zero_point.reshape(shape).astype(codes.dtype), "zero"),
         ]
-        main.input[1] = self._insert_dequantize(main, names, codes.axis)
+        compute_node.input[1] = self._insert_dequantize(compute_node, names, codes.axis)
 
-    def _set_bias(self, main: Any, real_bias: np.ndarray, codes: QuantParams | None) -> None:
+    def _set_bias(self, compute_node: Any, real_bias: np.ndarray, codes: QuantParams | None) -> None:
         """Write a bias, in codes or in float."""
-        if main.op_type not in _OPS_WITH_BIAS:
-            raise BackendError(f"{main.op_type} {main.name!r} takes no bias.")
+        if compute_node.op_type not in _OPS_WITH_BIAS:
+            raise BackendError(f"{compute_node.op_type} {compute_node.name!r} takes no bias.")
         values = np.asarray(real_bias, np.float32)
-        if len(main.input) < 3 or not main.input[2]:
-            del main.input[2:]
-            main.input.append("")
+        if len(compute_node.input) < 3 or not compute_node.input[2]:
+            del compute_node.input[2:]
+            compute_node.input.append("")
             values = values.ravel()
         if codes is None:
-            main.input[2] = self._add_constant(values, "bias")
+            compute_node.input[2] = self._add_constant(values, "bias")
             return
         shape = () if codes.axis is None else codes.scale.shape
         names = [
@@ -262,21 +267,23 @@ class _Editor:
             self._add_constant(codes.scale.reshape(shape).astype(np.float32), "scale"),
             self._add_constant(codes.zero_point.reshape(shape).astype(codes.dtype), "zero"),
         ]
-        main.input[2] = self._insert_dequantize(main, names, codes.axis)
+        compute_node.input[2] = self._insert_dequantize(compute_node, names, codes.axis)
 
-    def _unsign_weight(self, main: Any) -> None:
+    def _unsign_weight(self, compute_node: Any) -> None:
         """Convert a weight to unsigned codes: sums of two uint8 * int8 products overflow 16 bits on some processors.
 
         https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When to use reduce-range".
         """
-        reader = self._producer(main.input[1])
+        reader = self._producer(compute_node.input[1])
         if reader is None or reader.op_type != _DQ:
-            raise BackendError(f"The weight of {main.op_type} {main.name!r} is not quantized.")
+            raise BackendError(f"The weight of {compute_node.op_type} {compute_node.name!r} is not quantized.")
         codes, scales = self._constant_value(reader.input[0]), self._constant_value(reader.input[1])
         if codes.dtype == np.uint8:  # an earlier edit converted it already
             return
         if codes.dtype != np.int8:
-            raise BackendError(f"The weight of {main.op_type} {main.name!r} has codes of {codes.dtype}, not int8.")
+            raise BackendError(
+                f"The weight of {compute_node.op_type} {compute_node.name!r} has codes of {codes.dtype}, not int8."
+            )
         zero = self._constant_value(reader.input[2]) if len(reader.input) > 2 else np.zeros(scales.shape, np.int8)
         unsigned_arrays = [(array.astype(np.int16) + 128).astype(np.uint8) for array in (codes, zero)]
         names = [
@@ -285,7 +292,7 @@ class _Editor:
             self._add_constant(unsigned_arrays[1], "zero"),
         ]
         axis = next((attribute.i for attribute in reader.attribute if attribute.name == "axis"), None)
-        main.input[1] = self._insert_dequantize(main, names, axis if scales.size > 1 else None)
+        compute_node.input[1] = self._insert_dequantize(compute_node, names, axis if scales.size > 1 else None)
 
     def _insert_dequantize(self, next_node: Any, names: Sequence[str], axis: int | None) -> str:
         """Insert a DequantizeLinear for constants before a node, and return its result."""
@@ -295,12 +302,12 @@ class _Editor:
         node = helper.make_node(_DQ, names, [output], name=output)
         if axis is not None:
             node.attribute.append(helper.make_attribute("axis", axis))
-            self._require_opset(node, min_opset=_AXIS_OPSET)
+            self._use_contrib_before(node, min_opset=_AXIS_OPSET)
         self._insert(next_node, node)
         return output
 
-    def _require_opset(self, node: Any, *, min_opset: int) -> None:
-        """Move a node to ONNX Runtime's domain if the model's operator set is older than the given version."""
+    def _use_contrib_before(self, node: Any, *, min_opset: int) -> None:
+        """Move a node to the com.microsoft domain if the model's operator set is older than the given version."""
         if self._opset >= min_opset:
             return
         node.domain = _CONTRIB
@@ -321,7 +328,7 @@ class _Editor:
             else:
                 node.input.append(zero)
             if is_wide:
-                self._require_opset(node, min_opset=_WIDE_OPSET)
+                self._use_contrib_before(node, min_opset=_WIDE_OPSET)
 
     def _insert_clamp(self, quantizer: Any, clamp: tuple[float | None, float | None]) -> str:
         """Return a result without quantization, clamped as by the Relu or Clip that the quantizer may have absorbed."""
@@ -340,9 +347,9 @@ class _Editor:
             if reader.op_type != _DQ:
                 raise BackendError(f"{reader.op_type} {reader.name!r} needs codes, but the edit makes its input real.")
             for node in self._readers(reader.output[0]):
-                for place, name in enumerate(node.input):
+                for slot, name in enumerate(node.input):
                     if name == reader.output[0]:
-                        node.input[place] = unrounded
+                        node.input[slot] = unrounded
             if any(output.name == reader.output[0] for output in self._graph.output):
                 from onnx import helper
 

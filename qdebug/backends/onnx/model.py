@@ -21,8 +21,8 @@ from qdebug.model.operators.known_scales import Facts, quant_facts
 __all__ = ["OnnxModel", "OnnxReader", "node_names", "read_proto", "reader"]
 
 _MAX_INFERENCE_BYTES = 1 << 30
-"""Maximum bytes of a model for shape inference. The library serializes the model, which is limited to 2 GB."""
-_MAX_SMALL_BYTES = 1 << 20  # maximum elements of a constant that may be a scale
+"""Maximum bytes of a model for shape inference, which serializes the model. The format is limited to 2 GB."""
+_MAX_SCALE_ELEMENTS = 1 << 20  # maximum elements of a constant that may be a scale
 
 
 class OnnxModel:
@@ -80,8 +80,8 @@ class OnnxModel:
         return self._sha256
 
     @property
-    def inner(self) -> Mapping[str, int]:
-        """Number of nodes of each inner graph that a node runs: branches and loops."""
+    def inner_node_counts(self) -> Mapping[str, int]:
+        """Number of nodes of each subgraph, such as a branch or a loop body, by its attribute and node as text."""
         return {
             f"{attr.name} of {node.op_type} {name!r}": len(graph.node)
             for node, name in zip(self.proto.graph.node, self.node_names, strict=True)
@@ -132,14 +132,16 @@ class OnnxModel:
     def _make_graph(self) -> Graph:
         proto = self.proto.graph
         nodes = [
-            _node(node, name) for node, name in zip(proto.node, self.node_names, strict=True) if not _is_constant(node)
+            _make_node(node, name)
+            for node, name in zip(proto.node, self.node_names, strict=True)
+            if not _is_constant_node(node)
         ]
         tensors = self._tensor_infos()
-        facts = Facts(constant=self._small_constant, dtype=_dtype_of(tensors), rank=_rank_of(tensors))
+        facts = Facts(constant=self._small_constant, dtype=_dtype_lookup(tensors), rank=_rank_lookup(tensors))
         inputs = [value.name for value in proto.input if value.name not in self._protos]
         outputs = [value.name for value in proto.output]
         names_used = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
-        # value_info may name removed tensors.
+        # value_info may list tensors that an optimizer has removed.
         graph = Graph(
             nodes,
             tensors=[info for name, info in tensors.items() if name in names_used],
@@ -181,7 +183,7 @@ class OnnxModel:
         value = self._protos.get(name)
         if value is None or not _is_numeric(value):
             return None
-        if hasattr(value, "dims") and np.prod(value.dims, dtype=np.int64) > _MAX_SMALL_BYTES:
+        if hasattr(value, "dims") and np.prod(value.dims, dtype=np.int64) > _MAX_SCALE_ELEMENTS:
             return None
         return self.constant(name)
 
@@ -247,7 +249,7 @@ def replace_tensors(graph: Graph, replacements: Mapping[str, TensorInfo]) -> Gra
 
 
 def node_names(nodes: Sequence[Any]) -> tuple[str, ...]:
-    """Return a unique name for each node: its own, else operator and first output, numbered if repeated."""
+    """Return a unique name for each node: its own name, else its operator and first output, numbered if repeated."""
     own_names = {node.name for node in nodes if node.name}
     used_names: set[str] = set()
     names: list[str] = []
@@ -263,20 +265,22 @@ def node_names(nodes: Sequence[Any]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _node(node: Any, name: str) -> Node:
-    outer_reads = dict.fromkeys((*_scope_reads(node),))
+def _make_node(node: Any, name: str) -> Node:
+    outer_reads = dict.fromkeys((*_subgraph_reads(node),))
     return Node(
         name=name,
         op=node.op_type,
         inputs=(*node.input, *(outer_name for outer_name in outer_reads if outer_name not in node.input)),
         outputs=tuple(node.output),
-        attrs=MappingProxyType({attr.name: value for attr in node.attribute if (value := _attr(attr)) is not None}),
+        attrs=MappingProxyType(
+            {attr.name: value for attr in node.attribute if (value := _attr_value(attr)) is not None}
+        ),
         domain="" if node.domain == "ai.onnx" else node.domain,
     )
 
 
-def _attr(attr: Any) -> AttrValue | None:
-    """Return the plain value of an attribute; None for kinds without one (subgraphs, types, text tensors)."""
+def _attr_value(attr: Any) -> AttrValue | None:
+    """Return the Python value of an attribute; None for a subgraph, a type or a text tensor."""
     kind = attr.type
     if kind == attr.INT:
         return int(attr.i)
@@ -295,7 +299,7 @@ def _attr(attr: Any) -> AttrValue | None:
     return None
 
 
-def _scope_reads(node: Any) -> Iterator[str]:
+def _subgraph_reads(node: Any) -> Iterator[str]:
     """Yield the outer tensors that a node's subgraphs read."""
     for attr in node.attribute:
         for graph in (attr.g, *attr.graphs) if attr.type in (attr.GRAPH, attr.GRAPHS) else ():
@@ -303,12 +307,14 @@ def _scope_reads(node: Any) -> Iterator[str]:
             inner_names.update(output for inner_node in graph.node for output in inner_node.output)
             for inner_node in graph.node:
                 yield from (
-                    name for name in (*inner_node.input, *_scope_reads(inner_node)) if name and name not in inner_names
+                    name
+                    for name in (*inner_node.input, *_subgraph_reads(inner_node))
+                    if name and name not in inner_names
                 )
             yield from (value.name for value in graph.output if value.name not in inner_names)
 
 
-def _is_constant(node: Any) -> bool:
+def _is_constant_node(node: Any) -> bool:
     return bool(node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output)
 
 
@@ -317,7 +323,7 @@ def _constant_protos(graph: Any) -> dict[str, Any]:
     protos: dict[str, Any] = {proto.name: proto for proto in graph.initializer}
     protos.update({proto.values.name: proto for proto in graph.sparse_initializer})
     for node in graph.node:
-        if _is_constant(node) and node.attribute:
+        if _is_constant_node(node) and node.attribute:
             attr = node.attribute[0]
             protos[node.output[0]] = {
                 "value": lambda attr=attr: attr.t,
@@ -359,11 +365,11 @@ def _constant_info(name: str, value: Any) -> TensorInfo:
     return TensorInfo(name=name, shape=shape, dtype=dtype, role=Role.CONSTANT)
 
 
-def _dtype_of(tensors: Mapping[str, TensorInfo]) -> Any:
+def _dtype_lookup(tensors: Mapping[str, TensorInfo]) -> Any:
     return lambda name: tensors[name].dtype if name in tensors else None
 
 
-def _rank_of(tensors: Mapping[str, TensorInfo]) -> Any:
+def _rank_lookup(tensors: Mapping[str, TensorInfo]) -> Any:
     def rank(name: str) -> int | None:
         shape = tensors[name].shape if name in tensors else None
         return None if shape is None else len(shape)

@@ -10,7 +10,7 @@ __all__ = ["stands_for"]
 
 
 def stands_for(nodes: Sequence[Node], outputs: Sequence[str] = ()) -> dict[str, str]:
-    """Return, for each tensor that holds another tensor's values as codes or dequantized, the other tensor's name.
+    """Map each tensor that holds the codes or the dequantized values of another tensor to that tensor.
 
     With q = QuantizeLinear(x) and d = DequantizeLinear(q), both q and d stand for x. Codes from an integer operator
     stand for the result of their DequantizeLinear. If one of these tensors is an output of the graph, the others stand

@@ -44,10 +44,11 @@ _VECTORIZED_OPS = frozenset(
 )
 """Operators that the reference implementation computes with whole arrays.
 
-For others, it loops over the elements: with onnx 1.23, 3 us each for RoiAlign, MaxUnpool, Col2Im and TfIdfVectorizer.
+For others, it loops over the elements in Python. With onnx 1.23, RoiAlign, MaxUnpool, Col2Im and TfIdfVectorizer take
+3 us per element.
 """
-_MAX_SETTINGS = 16
-"""Maximum values of an input that determines the output size."""
+_MAX_SETTING_ELEMENTS = 16
+"""Maximum number of elements of an input that may determine the output size."""
 
 
 def kernel_of(op: str, domain: str) -> Kernel | None:
@@ -68,20 +69,20 @@ def _is_implemented(op: str) -> bool:
     graphs = (defs.OpSchema.AttrType.GRAPH, defs.OpSchema.AttrType.GRAPHS)
     if schema.deprecated or any(attr.type in graphs for attr in schema.attributes.values()):
         return False
-    if not all(_takes_tensors(parameter) for parameter in (*schema.inputs, *schema.outputs)):
+    if not all(_can_be_tensor(parameter) for parameter in (*schema.inputs, *schema.outputs)):
         return False
     names = [f"x{position}" for position in range(schema.min_input)]
     try:
-        _evaluator(helper.make_node(op, names, ["y"]), {}, defs.onnx_opset_version())
+        _make_evaluator(helper.make_node(op, names, ["y"]), {}, defs.onnx_opset_version())
     except RuntimeImplementationError:
         return False
-    except Exception:  # noqa: BLE001  an attribute that the operator requires is missing here: it is implemented
+    except Exception:  # noqa: BLE001  it is implemented, but requires an attribute, which is missing here
         return True
     return True
 
 
-def _ask_for_defaults(call: Call, version: int) -> None:
-    """Read each attribute that the operator defines, so that its default is known to whoever asked for it."""
+def _read_defaults(call: Call, version: int) -> None:
+    """Read every attribute that the operator defines, since reading a missing one may record its default."""
     from onnx import defs, helper
 
     for name, attribute in defs.get_schema(call.op, version).attributes.items():
@@ -89,7 +90,7 @@ def _ask_for_defaults(call: Call, version: int) -> None:
         call.attrs.get(name, default.decode() if isinstance(default, bytes) else default)
 
 
-def _takes_tensors(parameter: Any) -> bool:
+def _can_be_tensor(parameter: Any) -> bool:
     return any(str(kind).startswith("tensor(") for kind in parameter.types)
 
 
@@ -109,15 +110,15 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
         name: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
         for name, value in call.attrs.items()
     }
-    _ask_for_defaults(call, min(call.opset, defs.onnx_opset_version()))
+    _read_defaults(call, min(call.opset, defs.onnx_opset_version()))
     try:
         node = helper.make_node(call.op, inputs, outputs, **attrs)
         bare_node = Node(name=call.node, op=call.op, outputs=tuple(outputs))
         cost = _estimate_cost(call, node, feed)
         refuse_beyond(bare_node, call.shapes(), cost)
-        # The loops of this evaluator are slow: refuse a node with many iterations, however small its tensors are.
+        # The evaluator's loops are slow, so refuse a node with many iterations even if its tensors are small.
         refuse_beyond(bare_node, (), Cost(None, 0, _loop_iterations(call, cost)))
-        evaluator = _evaluator(node, feed, min(call.opset, defs.onnx_opset_version()))
+        evaluator = _make_evaluator(node, feed, min(call.opset, defs.onnx_opset_version()))
         results = evaluator.run(None, feed)
     except (KernelError, MemoryError):
         raise
@@ -144,7 +145,7 @@ def _estimate_cost(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Cost:
     settings = {name: numpy_helper.from_array(array) for name, array in feed.items() if _is_setting(array)}
     version = min(call.opset, defs.onnx_opset_version())
     inferred_types = infer_node_outputs(defs.get_schema(call.op, version), node, types, settings)
-    sizes = [_elements(kind) for kind in inferred_types.values()]
+    sizes = [_count_elements(kind) for kind in inferred_types.values()]
     requested_sizes = [
         prod(abs(int(value)) for value in array.reshape(-1)) for array in feed.values() if _is_setting(array)
     ]
@@ -160,33 +161,35 @@ def _loop_iterations(call: Call, cost: Cost) -> int:
     largest_size = max([cost.elements or 0, *map(prod, call.shapes())])
     if call.op != "RoiAlign":
         return largest_size
-    ratio = abs(call.integer("sampling_ratio")) or max(call.shape(0)[2:], default=1)  # enough for one region
+    ratio = abs(call.integer("sampling_ratio")) or max(
+        call.shape(0)[2:], default=1
+    )  # 0 adapts the ratio to a region, which is at most as large as the image
     return largest_size * ratio**2
 
 
 def _is_setting(array: np.ndarray) -> bool:
-    return array.dtype == np.int64 and array.size <= _MAX_SETTINGS and array.ndim < 2
+    return array.dtype == np.int64 and array.size <= _MAX_SETTING_ELEMENTS and array.ndim < 2
 
 
-def _elements(kind: Any) -> int | None:
+def _count_elements(kind: Any) -> int | None:
     """Return the number of elements of an inferred type; None if an extent is unknown."""
     dims = kind.tensor_type.shape.dim
     is_known = kind.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
     return prod(dim.dim_value for dim in dims) if is_known else None
 
 
-def _evaluator(node: Any, feed: dict[str, np.ndarray], opset: int) -> Any:
+def _make_evaluator(node: Any, feed: dict[str, np.ndarray], opset: int) -> Any:
     from onnx import TensorProto, ValueInfoProto, helper
     from onnx.reference import ReferenceEvaluator
 
-    def value(name: str) -> Any:
+    def value_info(name: str) -> Any:
         dtype = helper.np_dtype_to_tensor_dtype(feed[name].dtype) if name in feed else TensorProto.FLOAT
         return helper.make_tensor_value_info(name, dtype, feed[name].shape if name in feed else None)
 
     graph = helper.make_graph(
         [node],
         "node",
-        [value(name) for name in dict.fromkeys(node.input) if name],
+        [value_info(name) for name in dict.fromkeys(node.input) if name],
         [ValueInfoProto(name=name) for name in node.output],
     )
     return ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]))

@@ -78,16 +78,14 @@ def unpack(data: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     target = logical_dtype(dtype)
     if bits is None:
         return np.frombuffer(data, target, count=count).reshape(shape)
-    packed_bytes_array = np.frombuffer(data, np.uint8)
+    packed = np.frombuffer(data, np.uint8)
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = (
-        ((packed_bytes_array[:, None] >> shifts) & ((1 << bits) - 1)).astype(np.uint8).ravel()[:count].reshape(shape)
-    )
+    codes = ((packed[:, None] >> shifts) & ((1 << bits) - 1)).astype(np.uint8).ravel()[:count].reshape(shape)
     if dtype.startswith("float"):
         return codes.view(target)
     if dtype.startswith("int"):
-        half = 1 << (bits - 1)
-        return ((codes.astype(np.int8) ^ half) - half).astype(target)
+        sign_bit = 1 << (bits - 1)
+        return ((codes.astype(np.int8) ^ sign_bit) - sign_bit).astype(target)
     return codes.astype(target)
 
 
@@ -118,7 +116,7 @@ def tensor_array(proto: Any, folder: Path) -> np.ndarray:
         return _read_external(proto, dtype, shape, folder)
     if proto.HasField("raw_data"):
         return unpack(proto.raw_data, dtype, shape)
-    return _typed_fields(proto, dtype, shape)
+    return _read_typed_fields(proto, dtype, shape)
 
 
 def external_file(proto: Any, folder: Path) -> tuple[Path, int, int | None]:
@@ -154,8 +152,8 @@ def _read_external(proto: Any, dtype: str, shape: tuple[int, ...], folder: Path)
     return unpack(np.memmap(path, np.uint8, mode="r", offset=offset, shape=(size,)), dtype, shape)
 
 
-def _typed_fields(proto: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Read the older form with a repeated field for each kind of number (onnx.proto, TensorProto)."""
+def _read_typed_fields(proto: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return elements from the typed repeated fields, the alternative to raw data (onnx.proto, TensorProto)."""
     target = logical_dtype(dtype)
     if dtype in ("complex64", "complex128"):
         parts = np.array(proto.float_data if dtype == "complex64" else proto.double_data)

@@ -38,8 +38,8 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
         graph_proto = helper.make_graph(
             [node_proto(node) for node in graph.nodes],
             graph.name or "graph",
-            [_value(helper, graph, name) for name in graph.inputs],
-            [_value(helper, graph, name) for name in graph.outputs],
+            [_value_info(helper, graph, name) for name in graph.inputs],
+            [_value_info(helper, graph, name) for name in graph.outputs],
             [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
         )
         domains = [helper.make_opsetid(domain, version) for domain, version in graph.opset.items()]
@@ -49,7 +49,7 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
 
 
 def node_proto(node: Node) -> onnx.NodeProto:
-    """Return a node as ONNX writes it."""
+    """Return the `onnx.NodeProto` of a node."""
     from onnx import helper
 
     attrs: dict[str, Any] = {
@@ -61,7 +61,7 @@ def node_proto(node: Node) -> onnx.NodeProto:
     return proto
 
 
-def _value(helper: Any, graph: Graph, name: str) -> onnx.ValueInfoProto:
+def _value_info(helper: Any, graph: Graph, name: str) -> onnx.ValueInfoProto:
     info = graph.tensors[name]
     if info.dtype is None or (info.shape is None and name in graph.inputs):
         raise ValueError(f"the input or output {name!r} lacks a dtype, or the input lacks a shape")

@@ -1,6 +1,6 @@
-"""The backend "onnxruntime": ONNX Runtime, recorded with the graph that it actually runs.
+"""The backend "onnxruntime", which records ONNX Runtime with the graph that it actually runs.
 
-Making every tensor of a model an output changes what the optimizer may fuse, and so changes the result under
+Making every tensor of a model an output would change what the optimizer may fuse, and so change the results under
 examination. Faithful taps avoid this in two steps. First, the graph is optimized as in production and saved. Then the
 saved graph is tapped and run with optimization disabled. The recorder checks whether the outputs equal those of a plain
 run.
@@ -27,7 +27,7 @@ from qdebug.backends.onnxruntime.session import (
     Session,
     SessionSettings,
     TappedGraph,
-    expose,
+    add_outputs,
     unreadable_reason,
 )
 from qdebug.backends.protocol import (
@@ -89,9 +89,9 @@ class OnnxRuntimeRun:
         except BaseException:
             self.close()
             raise
-        if self._executed_model.inner:
+        if self._executed_model.inner_node_counts:
             graphs_text = ", ".join(
-                f"{node_text} ({count} nodes)" for node_text, count in self._executed_model.inner.items()
+                f"{node_text} ({count} nodes)" for node_text, count in self._executed_model.inner_node_counts.items()
             )
             inner_note = f"tensors inside these graphs are not recorded: {graphs_text}"
             note = "; ".join(filter(None, (str(facts.options.get("note", "")), inner_note)))
@@ -104,7 +104,7 @@ class OnnxRuntimeRun:
         """Save, tap and describe the graph to run, according to the kind of taps."""
         source, taps = self._source, self.facts.taps
         if taps == "outputs":
-            self._plain_session()
+            self._get_plain_session()
             return source, None, source.graph
         all_names = [name for node in source.graph.nodes for name in node.outputs if name]
         executed_model = self._save_optimized(self._settings, tuple(all_names) if taps == "all" else ())
@@ -115,11 +115,11 @@ class OnnxRuntimeRun:
             return source, tapped, source.graph
         block = channel_block(self.facts.cpu_flags)
         graph = describe(
-            source.graph, executed_model.graph, named_graph=self._named_graph(), dtypes=tapped.dtypes, block=block
+            source.graph, executed_model.graph, named_graph=self._save_named_graph(), dtypes=tapped.dtypes, block=block
         )
         return executed_model, tapped, graph
 
-    def _named_graph(self) -> Graph | None:
+    def _save_named_graph(self) -> Graph | None:
         """Return the graph at the highest optimization level that keeps names, if the chosen level does not."""
         if self._settings.level != "all" or self._settings.provider != "CPUExecutionProvider":
             return None
@@ -128,14 +128,14 @@ class OnnxRuntimeRun:
     def _save_optimized(self, settings: SessionSettings, extra_outputs: Sequence[str] = ()) -> OnnxModel:
         """Save the optimized graph of the source, optionally with additional tensors as outputs."""
         target = self._folder / f"{settings.level}.onnx"
-        options = settings.saving_options(target)
+        options = settings.make_saving_options(target)
         if extra_outputs:
             proto = type(self._source.proto)()
             proto.CopyFrom(self._source.proto)
-            expose(proto, [name for name in extra_outputs if name not in self._source.graph.outputs])
+            add_outputs(proto, [name for name in extra_outputs if name not in self._source.graph.outputs])
             session = Session(proto.SerializeToString(), settings, options, data_folder=self._source.path.parent)
         else:
-            session = self._source_session(settings, options)
+            session = self._open_source_session(settings, options)
         self._placements = self._placements or session.placements()
         return reader.open(target)
 
@@ -152,16 +152,16 @@ class OnnxRuntimeRun:
         Raises:
             BackendError: ONNX Runtime failed.
         """
-        session = self._plain_session()
+        session = self._get_plain_session()
         names = [name for name in self.outputs if unreadable_reason(session.types[name]) is None]
         return {name: array.copy() for name, array in session.run(feed, names)}
 
-    def _plain_session(self) -> Session:
+    def _get_plain_session(self) -> Session:
         if self._session is None:
-            self._session = self._source_session(self._settings, self._settings.make_options())
+            self._session = self._open_source_session(self._settings, self._settings.make_options())
         return self._session
 
-    def _source_session(self, settings: SessionSettings, options: Any) -> Session:
+    def _open_source_session(self, settings: SessionSettings, options: Any) -> Session:
         """Load the model file, or its copy with fixed dimensions."""
         source = self._source
         if not source.changed:
@@ -182,15 +182,17 @@ class OnnxRuntimeRun:
             return
         for name, reason in self._tapped_graph.skipped.items():
             recorder.skip(name, reason)
-        _Work(self._tapped_graph, self.graph, feeds, recorder, weights=self._weights, on_progress=on_progress).run()
+        _ChunkedRecording(
+            self._tapped_graph, self.graph, feeds, recorder, weights=self._weights, on_progress=on_progress
+        ).run()
 
     def _record_outputs(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
-        session = self._plain_session()
+        session = self._get_plain_session()
         for name in self.outputs:
             reason = unreadable_reason(session.types[name])
             if reason is not None:
                 recorder.skip(name, reason)
-        places = _places_of(feeds)
+        places = _list_places(feeds)
         for runs_done, (sample, step) in enumerate(places, start=1):
             recorder.at(sample, step)
             feed = feeds.feed(sample, step)
@@ -205,8 +207,8 @@ class OnnxRuntimeRun:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class _Work:
-    """One recording, chunk by chunk, and within each chunk sample by sample."""
+class _ChunkedRecording:
+    """Records all tensors chunk by chunk, and within each chunk sample by sample."""
 
     def __init__(
         self,
@@ -224,7 +226,7 @@ class _Work:
         self._recorder = recorder
         self._weights = weights
         self._on_progress = on_progress
-        self._places = _places_of(feeds)
+        self._places = _list_places(feeds)
         self._tensors_done = 0
         self._digests: dict[tuple[str, int, int], bytes] = {}
 
@@ -233,7 +235,7 @@ class _Work:
         final_outputs = frozenset(self._tapped.finals).intersection(self._tapped.taps)
         for number, chunk in enumerate(self._tapped.plan(self._feeds.feed(0, 0)) or [[]]):
             session = self._tapped.run(chunk)
-            # Every run returns the final outputs; those of the first are recorded, the others are compared with them.
+            # Each session returns the final outputs too: those of the first are recorded, later ones are compared.
             names = frozenset(chunk).difference(final_outputs) if number else frozenset(chunk) | final_outputs
             for sample, step in self._places:
                 feed = self._feeds.feed(sample, step)
@@ -242,20 +244,20 @@ class _Work:
                     self._recorder.put(name, array)
                 for name, array in session.tensors(feed):
                     if name in names:
-                        self._put(name, array, is_first=(sample, step) == self._places[0])
+                        self._put_tensor(name, array, is_first=(sample, step) == self._places[0])
                     if name in final_outputs:
                         self._compare(name, array, sample, step)
                 self._report_progress(len(chunk), sample)
             session.close()
 
-    def _put(self, name: str, array: np.ndarray, *, is_first: bool) -> None:
+    def _put_tensor(self, name: str, array: np.ndarray, *, is_first: bool) -> None:
         if not self._graph.is_constant(name):
             self._recorder.put(name, array)
         elif is_first and self._weights:
             self._recorder.constant(name, array)
 
     def _compare(self, name: str, array: np.ndarray, sample: int, step: int) -> None:
-        """Count an output that differs from its recording with the first chunk against fidelity."""
+        """Tell the recorder if a final output differs from its value in the run of the first chunk."""
         digest = blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=16).digest()
         if self._digests.setdefault((name, sample, step), digest) != digest:
             self._recorder.check({name: array}, plain=False)
@@ -268,9 +270,9 @@ class _Work:
 
 
 def _add_placements(graph: Graph, provider_of: Mapping[str, str]) -> Graph:
-    """Return a graph with the placements of its nodes.
+    """Return a graph in which each node states the provider that runs it.
 
-    Providers claim nodes before fusing them, so a fused node runs where its source nodes were placed.
+    Nodes are assigned to providers before they are fused, so a fused node runs where its source nodes were placed.
     """
     all_providers = set(provider_of.values())
     nodes = []
@@ -287,7 +289,7 @@ def _add_placements(graph: Graph, provider_of: Mapping[str, str]) -> Graph:
     )
 
 
-def _places_of(feeds: Feeds) -> list[tuple[int, int]]:
+def _list_places(feeds: Feeds) -> list[tuple[int, int]]:
     return [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
 
 
@@ -342,7 +344,7 @@ class OnnxRuntimeBackend:
             )
         settings = SessionSettings(
             level=chosen_options["opt"],
-            threads=_threads(chosen_options["threads"]),
+            threads=_parse_threads(chosen_options["threads"]),
             provider=chosen_options["provider"],
             disabled=tuple(filter(None, chosen_options["disable"].split("+"))),
         )
@@ -364,7 +366,7 @@ def _run_at_level(
     first_error: BackendError | None = None
     for level in reversed(levels[: levels.index(settings.level) + 1]):
         level_settings = replace(settings, level=level)
-        facts = _facts(source, level_settings, {**chosen_options, "opt": level}, taps)
+        facts = _run_facts(source, level_settings, {**chosen_options, "opt": level}, taps)
         if first_error is not None:
             reason = first_error.message.partition(": ")[2] or first_error.message
             note = f"opt={level} was used, because ONNX Runtime refuses its own graph at opt={settings.level}: {reason}"
@@ -376,7 +378,7 @@ def _run_at_level(
     raise first_error or BackendError(f"ONNX Runtime has no optimization level {settings.level!r}.")
 
 
-def _threads(text: str) -> int:
+def _parse_threads(text: str) -> int:
     if not text.isdecimal():
         raise UsageError(
             f"Option 'threads' of backend 'onnxruntime' is {text!r}; expected an integer.",
@@ -385,7 +387,7 @@ def _threads(text: str) -> int:
     return int(text)
 
 
-def _facts(source: OnnxModel, settings: SessionSettings, chosen_options: Mapping[str, str], taps: str) -> RunFacts:
+def _run_facts(source: OnnxModel, settings: SessionSettings, chosen_options: Mapping[str, str], taps: str) -> RunFacts:
     import onnx
     import onnxruntime
 

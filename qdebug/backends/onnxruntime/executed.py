@@ -1,8 +1,8 @@
 """Describe the graph that ONNX Runtime actually runs in terms of its source model. Begin at `describe`.
 
 Tensors of an optimized graph that lost their names are mapped to tensors of the source model. Fusions keep tensor
-names; the layout optimizer, which runs last, names tensors after nodes, or "reorder". The graph of the next lower level
-still has the names, and differs only by inserted layout changes. So both graphs are walked together.
+names; the layout optimizer, which runs last, names tensors after nodes, or "reorder". The graph of the next lower
+optimization level still has the names, and only lacks the inserted layout changes. So both graphs are walked together.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ _FLOAT_COPY = "InsertedPrecisionFreeCast_"
 """Name prefix of a float32 tensor that ONNX Runtime computes in place of a float16 tensor (insert_cast_transformer.cc),
 because its CPU kernels do not support float16."""
 
-_WINDOW = ("kernel_shape", "strides", "dilations")
+_WINDOW_ATTRIBUTES = ("kernel_shape", "strides", "dilations")
 """Attributes that the layout optimizer copies unchanged.
 
-Axes are not among them, since they change with the layout. Neither are the groups of a depthwise Conv, since channels
-may be padded.
+Axes are not among them, since they depend on the layout. Neither is the group count of a depthwise Conv, since its
+channels may be padded.
 """
 
 _ADDED_SUFFIX = re.compile(r"(_nchwc)?(_token_\d+)?$")
-_ADDED_BIAS = "/MatMulAddFusion"
-"""Suffix that a Gemm gets after the name of the product whose bias it absorbs (matmul_add_fusion.cc)."""
+"""Suffixes that optimizers append to the names of nodes that they replace."""
+
+_FUSED_BIAS_SUFFIX = "/MatMulAddFusion"
+"""Suffix of a Gemm that replaces a MatMul and the Add of its bias, after the MatMul's name (matmul_add_fusion.cc)."""
 
 
 def source_tensors(source: Graph, executed_graph: Graph, named_graph: Graph | None = None) -> dict[str, str]:
@@ -55,7 +57,7 @@ def source_tensors(source: Graph, executed_graph: Graph, named_graph: Graph | No
         return source_of
     source_of_named = _map_through_reshapes(named_graph, source, _map_by_name(named_graph, source))
     source_of_named = {**_map_converted_codes(named_graph, source, source_of_named), **source_of_named}
-    # One graph may fuse an activation that the other does not: both are walked with unfused activations.
+    # One graph may fuse an activation that the other keeps as a node, so fused nodes of both are expanded first.
     named_of_executed = _match_graphs(
         expand_fused_nodes(executed_graph), expand_fused_nodes(named_graph), source_of, named_graph.tensors
     )
@@ -111,26 +113,26 @@ def _map_through_reshapes(graph: Graph, source: Graph, source_of: dict[str, str]
 
 
 def _map_converted_codes(graph: Graph, source: Graph, source_of: Mapping[str, str]) -> dict[str, str]:
-    """Map codes that were converted from int8 to uint8 to the source's.
+    """Map uint8 codes to the int8 codes of the source from which ONNX Runtime converted them.
 
-    ONNX Runtime renames them (qdq_s8_to_u8.cc), but not their producers. Equal scales, and a zero point shifted like
-    the codes, confirm the name.
+    The conversion (qdq_s8_to_u8.cc) renames the codes, but not the node that computes them, so that node's name leads
+    to the source. An equal scale, and a zero point that is 128 larger, confirm the match.
     """
     source_nodes = {node.name: node for node in source.nodes}
     source_codes: dict[str, str] = {}
     for node in graph.nodes:
         tensor = node.outputs[0]
-        source_node = source_nodes.get(_ADDED_SUFFIX.sub("", node.name).removesuffix(_ADDED_BIAS))
+        source_node = source_nodes.get(_ADDED_SUFFIX.sub("", node.name).removesuffix(_FUSED_BIAS_SUFFIX))
         if source_node is None or tensor in source_of or len(node.outputs) != 1 or not source_node.outputs:
             continue
         codes = _codes_of(source_node.outputs[0], source)
-        if codes is not None and _is_shifted(graph.tensors[tensor].quant, source.tensors[codes].quant):
+        if codes is not None and _is_int8_shifted_to_uint8(graph.tensors[tensor].quant, source.tensors[codes].quant):
             source_codes[tensor] = codes
     return source_codes
 
 
 def _codes_of(tensor: str, source: Graph) -> str | None:
-    """Return the codes of a source tensor, taken after the nodes that are fused into its producer."""
+    """Return the codes that a tensor's producer and the nodes fused into it compute; None if there are none."""
     for _ in range(FUSED_CHAIN_MAX_NODES):
         if source.tensors[tensor].quant is not None:
             return tensor
@@ -142,7 +144,7 @@ def _codes_of(tensor: str, source: Graph) -> str | None:
     return None
 
 
-def _is_shifted(quant: QuantParams | None, source_quant: QuantParams | None) -> bool:
+def _is_int8_shifted_to_uint8(quant: QuantParams | None, source_quant: QuantParams | None) -> bool:
     """Return whether uint8 codes are int8 codes plus 128."""
     if quant is None or source_quant is None or (quant.dtype, source_quant.dtype) != ("uint8", "int8"):
         return False
@@ -154,7 +156,7 @@ def _is_shifted(quant: QuantParams | None, source_quant: QuantParams | None) -> 
 def _is_read_by_products_only(tensor: str, graph: Graph) -> bool:
     """Return whether only two-dimensional products read a tensor, either directly or as codes.
 
-    ONNX Runtime reshapes the tensor for these products, or for nodes that prepare their codes.
+    ONNX Runtime inserts a Reshape for these products, or for nodes that compute their codes.
     """
     tensors_to_visit, has_product = [tensor], False
     while tensors_to_visit:
@@ -170,7 +172,7 @@ def _is_read_by_products_only(tensor: str, graph: Graph) -> bool:
 
 
 def _is_computed(tensor: str, source: Graph) -> bool:
-    """Return whether a source tensor, looking through its codes, is computed rather than only rearranged."""
+    """Return whether a source tensor is computed rather than only rearranged. Quantization and casts are ignored."""
     node = source.producer(tensor)
     while node is not None and (operators.of(node.op).keeps_values or operators.of(node.op).casts):
         node = source.producer(node.inputs[0])
@@ -185,20 +187,20 @@ def _is_same_tensor(info: TensorInfo, source_info: TensorInfo | None) -> bool:
 
 
 def _match_graphs(
-    executed_graph: Graph, named_graph: Graph, by_name: Iterable[str], computed_tensors: Collection[str]
+    executed_graph: Graph, named_graph: Graph, named_tensors: Iterable[str], computed_tensors: Collection[str]
 ) -> dict[str, str]:
     """Walk the executed graph, and map each tensor to the equivalent tensor of the other graph.
 
     Args:
         executed_graph: The executed graph, without fused activations.
         named_graph: The other graph, without fused activations.
-        by_name: Tensors that are known by their names.
-        computed_tensors: Tensors of the other graph that are actually computed, without those inside a fused node.
+        named_tensors: Tensors of the executed graph that are the same as tensors of that name in the other graph.
+        computed_tensors: Tensors of the other graph that exist at run time, which excludes those inside a fused node.
     """
-    # A node of the executed graph equals one of the other graph if operator, attributes and equivalent inputs agree. In
-    # topological order, each match makes the inputs of later nodes equivalent. A node is matched once: equal branches
-    # would otherwise share one partner.
-    named_of_executed = {name: name for name in by_name if name in named_graph.tensors}
+    # Two nodes match if their operators and attributes are equal and their inputs are matched. In topological order,
+    # each match provides the inputs for later ones. A node is matched only once, so that equal branches do not share
+    # one partner.
+    named_of_executed = {name: name for name in named_tensors if name in named_graph.tensors}
     readers: dict[tuple[str, tuple[str, ...]], list[Node]] = {}
     for node in named_graph.nodes:
         readers.setdefault(_match_key(node, _data_inputs(node, named_graph)), []).append(node)
@@ -226,10 +228,10 @@ def _match_graphs(
 
 def _match_key(node: Node, data: Iterable[str]) -> tuple[str, tuple[str, ...]]:
     """Return (operator, inputs) with sorted inputs for fused sums, whose operands the optimizer may swap."""
-    return _operator(node), tuple(sorted(data) if operators.plain(node).commutes else data)
+    return _base_operator(node), tuple(sorted(data) if operators.plain(node).commutes else data)
 
 
-def _operator(node: Node) -> str:
+def _base_operator(node: Node) -> str:
     if node.op == "Upsample":  # the layout optimizer's form of a Resize
         return "Resize"
     return node.op.removeprefix("Fused").removeprefix("Nhwc")
@@ -238,10 +240,12 @@ def _operator(node: Node) -> str:
 def _has_equal_windows(first: Node, second: Node) -> bool:
     """Return whether two nodes agree in all stated window attributes.
 
-    Pools with the same input differ only in these.
+    Two pools of the same input may differ only in these.
     """
     return all(
-        first.attrs[name] == second.attrs[name] for name in _WINDOW if name in first.attrs and name in second.attrs
+        first.attrs[name] == second.attrs[name]
+        for name in _WINDOW_ATTRIBUTES
+        if name in first.attrs and name in second.attrs
     )
 
 
@@ -250,7 +254,7 @@ def _data_inputs(node: Node, graph: Graph) -> tuple[str, ...]:
 
 
 def _possible_names(node: Node, graph: Graph, computed_tensors: Collection[str]) -> set[str]:
-    """Return the names that a node may have: its own, those of its outputs, and those of the whole fused node."""
+    """Return the names that an optimizer may derive from a node: its own, its outputs', and those of its fused node."""
     names, output = {node.name, *node.outputs}, node.outputs[0]
     while output not in computed_tensors:
         output = graph.consumers(output)[0].outputs[0]
@@ -259,16 +263,16 @@ def _possible_names(node: Node, graph: Graph, computed_tensors: Collection[str])
 
 
 def _is_named_after_other(node: Node, match: Node, named_nodes: Mapping[str, Node]) -> bool:
-    """Return whether a node is named after a different node than its twin with the same operation.
+    """Return whether a node is named after another node with the same operator, and not after its match.
 
-    Copies of one DequantizeLinear are equal, and the reader of one copy may be confused with the reader of another.
+    Copies of a DequantizeLinear are equal, so the reader of one copy may be matched with the reader of another.
     """
     namesake = named_nodes.get(_ADDED_SUFFIX.sub("", node.name), match)
-    return namesake is not match and _operator(namesake) == _operator(node)
+    return namesake is not match and _base_operator(namesake) == _base_operator(node)
 
 
 def _choose_candidate(node: Node, candidates: Mapping[Node, Collection[str]]) -> Node | None:
-    """Return the only candidate, or else the candidate after which the node is named."""
+    """Return the only candidate; of several, the one after which the node is named; else None."""
     if len(candidates) <= 1:
         return next(iter(candidates), None)
     stem = _ADDED_SUFFIX.sub("", node.name)
@@ -277,12 +281,12 @@ def _choose_candidate(node: Node, candidates: Mapping[Node, Collection[str]]) ->
 
 
 _NCHWC = "com.microsoft.nchwc"
-_RANDOM = frozenset(
+_RANDOM_OPS = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 
-_MOVES_CODES = frozenset({"Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators through which ONNX Runtime moves quantizing nodes."""
+_CODE_MOVING_OPS = frozenset({"Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators past which ONNX Runtime moves QuantizeLinear and DequantizeLinear nodes."""
 
 
 def describe(
@@ -312,8 +316,8 @@ def describe(
     for name, info in executed_graph.tensors.items():
         role = Role.CONSTANT if name in constant_names and info.role is Role.ACTIVATION else info.role
         dtype = (dtypes or {}).get(name, info.dtype)
-        root = _stands_for(info, source, source_of)
-        quant = _quant(info, source, executed_graph, source_of)
+        root = _find_root(info, source, source_of)
+        quant = _written_quant(info, source, executed_graph, source_of)
         tensors.append(replace(info, stands_for=root, layout=layouts.get(name), dtype=dtype, role=role, quant=quant))
     folded_nodes = _FoldedNodes(source, executed_graph, source_of)
     return Graph(
@@ -328,12 +332,14 @@ def describe(
     )
 
 
-def _quant(info: TensorInfo, source: Graph, executed_graph: Graph, source_of: Mapping[str, str]) -> QuantParams | None:
-    """Return the scale with which the source writes a tensor's codes.
+def _written_quant(
+    info: TensorInfo, source: Graph, executed_graph: Graph, source_of: Mapping[str, str]
+) -> QuantParams | None:
+    """Return the quantization with which the source model writes a tensor's codes.
 
-    The executed graph may only state a reader's scale. The optimizer drops the quantizing nodes around a node that
-    moves codes, and with them the scale of writing. It also merges two successive quantizations into one, which has
-    neither scale.
+    The executed graph may state only the scale of a reader: the optimizer drops the quantizing nodes around a node that
+    moves codes, and their scale with them. It also merges two successive quantizations into one, whose scale is neither
+    of the two.
     """
     writer = executed_graph.producer(info.name)
     if writer is not None and states_scale(writer):
@@ -352,11 +358,11 @@ def _quant(info: TensorInfo, source: Graph, executed_graph: Graph, source_of: Ma
     return source_quant
 
 
-def _stands_for(info: TensorInfo, source: Graph, source_of: Mapping[str, str]) -> str | None:
+def _find_root(info: TensorInfo, source: Graph, source_of: Mapping[str, str]) -> str | None:
     source_name = source_of.get(info.name)
     if source_name is not None:
         return source.tensors[source_name].stands_for or (source_name if source_name != info.name else None)
-    # The optimizer adds DequantizeLinear nodes; their origin follows from the executed graph's structure.
+    # The executed graph itself shows what the result of a DequantizeLinear that the optimizer added stands for.
     root = info.stands_for
     return root if root is not None and root in source.tensors and root in source_of else None
 
@@ -367,9 +373,10 @@ def channel_block(cpu_flags: Iterable[str]) -> int:
 
 
 def _layouts(executed_graph: Graph, block: int) -> dict[str, str]:
-    """Return the layouts of tensors in blocks of channels, as in NCHWc operators, and of channels-last tensors.
+    """Return the layouts of tensors that NCHWc operators store in blocks of channels, and of channels-last tensors.
 
-    The file does not state the block size. Padded weights can show that it is not the processor's default.
+    The file does not state the block size. It is the default if the channel counts of all weights, which are
+    padded to whole blocks, are multiples of it; else it is 8.
     """
     counts = [
         shape[0]
@@ -400,13 +407,13 @@ def _constant_tensors(executed_graph: Graph) -> set[str]:
     constants = {name for name, info in executed_graph.tensors.items() if info.role is Role.CONSTANT}
     for node in executed_graph.nodes:
         inputs = [name for name in node.inputs if name]
-        if inputs and all(name in constants for name in inputs) and node.op not in _RANDOM:
+        if inputs and all(name in constants for name in inputs) and node.op not in _RANDOM_OPS:
             constants.update(output for output in node.outputs if output)
     return constants
 
 
 def _with_originals_first(nodes: list[Node]) -> list[Node]:
-    """Put nodes before their copies, so that a wrong node is reported under the model's name."""
+    """Sort nodes before their copies, so that an error is reported at the node that has the model's name."""
     by_name = {node.name: node for node in nodes}
     ordered_nodes: dict[str, Node] = {}
     for node in nodes:
@@ -450,10 +457,10 @@ class _FoldedNodes:
         return () if len(names) == 1 and self._is_unchanged(names[0], node) else tuple(names)
 
     def _copied_nodes(self, node: Node) -> tuple[str, ...]:
-        """Return the source nodes that equal a node whose result does not have a source name.
+        """Return the source nodes of which a node with an unmapped result is a copy.
 
         The optimizer gives each reader of a DequantizeLinear its own copy (ensure_unique_dq_for_node_unit.cc), and may
-        remove the original; the copy has equal inputs, though equal constants may be merged.
+        remove the original. The copy has the same inputs, except that equal constants may have been merged.
         """
         data = next(iter(node.inputs), "")
         if data not in self._source_of:
@@ -474,16 +481,16 @@ class _FoldedNodes:
         )
 
     def _moved_dequantizer(self, node: Node, data: str) -> tuple[str, ...]:
-        """Return the source node that dequantizes codes, if the optimizer moved it past nodes that move the codes.
+        """Return the source's DequantizeLinear, if the optimizer moved it downstream past nodes that move codes.
 
-        The optimizer moves a DequantizeLinear through nodes that only select or arrange elements (qdq_propagation.cc),
-        so the order in the source is reversed.
+        The optimizer does so for nodes that only select or arrange elements (qdq_propagation.cc). In the source, these
+        nodes come after the DequantizeLinear.
         """
         if node.op != "DequantizeLinear":
             return ()
         for _ in range(DEQUANTIZED_THROUGH_MAX_NODES):
             producer = self._executed_graph.producer(data)
-            if data in self._source_of or producer is None or producer.op not in _MOVES_CODES:
+            if data in self._source_of or producer is None or producer.op not in _CODE_MOVING_OPS:
                 break
             data = producer.inputs[0]
         if data not in self._source_of:
@@ -517,17 +524,17 @@ class _FoldedNodes:
 
     def _positions_between(self, start_tensors: set[str], end_tensors: Iterable[str]) -> set[int]:
         """Return the positions of the source nodes on paths between two sets of tensors."""
-        positions_above: set[int] = set()
+        positions_upstream: set[int] = set()
         stack = list(end_tensors)
         while stack:
             position = self._source.position(stack.pop())
-            if position is None or position in positions_above:
+            if position is None or position in positions_upstream:
                 continue
-            positions_above.add(position)
+            positions_upstream.add(position)
             stack.extend(name for name in self._source.nodes[position].inputs if name and name not in start_tensors)
         tensors_reached = set(start_tensors)
         positions: set[int] = set()
-        for position in sorted(positions_above):
+        for position in sorted(positions_upstream):
             node = self._source.nodes[position]
             if any(name in tensors_reached for name in node.inputs if name):
                 positions.add(position)

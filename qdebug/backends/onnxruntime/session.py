@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: settings, errors as one sentence, and values of every element type.
+"""ONNX Runtime sessions: settings, errors in one sentence, and values of all element types.
 
 Tensors are read out of a running graph in chunks, so that memory holds only a few. The saved graph is run without
 further optimization, once per chunk of tensors. Making a tensor of an already optimized graph an output only changes
@@ -27,8 +27,8 @@ __all__ = [
     "Session",
     "SessionSettings",
     "TappedGraph",
+    "add_outputs",
     "chunks",
-    "expose",
     "repair_subgraphs",
     "unreadable_reason",
 ]
@@ -65,7 +65,7 @@ PASSES = (
 """Graph optimizers for the CPU in the order in which ONNX Runtime applies them first, from its source
 (core/optimizer/graph_transformer_utils.cc). It ignores names that a version does not have."""
 
-_SILENT_LEVEL = 4  # log severity "fatal": what matters comes back as an exception
+_SILENT_LEVEL = 4  # log severity "fatal": errors are raised as exceptions as well
 _ELEMENT_NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
 
 
@@ -86,7 +86,7 @@ class SessionSettings:
     disabled: tuple[str, ...] = ()
 
     def make_options(self, level: str = "") -> Any:
-        """Return session options as in production, at the chosen level or another one."""
+        """Return session options as in production, at the given level or by default at the user's level."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -97,7 +97,7 @@ class SessionSettings:
         )
         return options
 
-    def saving_options(self, target: Path) -> Any:
+    def make_saving_options(self, target: Path) -> Any:
         """Return session options that also save the optimized graph, with its weights in a separate file."""
         options = self.make_options()
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -108,10 +108,10 @@ class SessionSettings:
         options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
         return options
 
-    def lean_options(self) -> Any:
+    def make_lean_options(self) -> Any:
         """Return session options that run a graph unoptimized, free memory immediately and never spin threads.
 
-        A spinning thread would take time from the consumer of the tensors, which dominates the time of a recording.
+        Recording the tensors takes most of the time, and spinning threads would slow it down.
         """
         options = self.make_options("none")
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -175,7 +175,7 @@ class Session:
                 for assignment in (get_assignments() if get_assignments else ())
                 for node in assignment.get_nodes()
             }
-        except RuntimeError:  # this session was created without recording assignments
+        except RuntimeError:  # the session was created without the option to record assignments
             return {}
 
     def run(self, feed: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
@@ -193,19 +193,19 @@ class Session:
         """
         with _session_errors("ONNX Runtime failed to run the model"):
             values = self._session.run_with_ort_values(
-                list(names), {name: _value(array) for name, array in feed.items()}
+                list(names), {name: _to_ort_value(array) for name, array in feed.items()}
             )
         values.reverse()
         for name in names:
             value = values.pop()
-            yield name, _array(value)
+            yield name, _to_numpy(value)
 
     def profile(self) -> Path:
         """Stop profiling and return the file of the profile."""
         return Path(self._session.end_profiling())
 
 
-def _value(array: np.ndarray) -> Any:
+def _to_ort_value(array: np.ndarray) -> Any:
     import onnxruntime
 
     array = np.asarray(array, order="C")
@@ -216,36 +216,36 @@ def _value(array: np.ndarray) -> Any:
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, number)
 
 
-def _array(value: Any) -> np.ndarray:
-    """Return a view of a value's memory, since numpy's own conversion lacks short float and packed types."""
+def _to_numpy(value: Any) -> np.ndarray:
+    """Return a view of an OrtValue's memory. Its own conversion to numpy lacks short float and packed types."""
     dtype = RUNTIME_TYPES[value.data_type()]
     shape = tuple(value.shape())
-    size = packed_bytes(dtype, shape)  # ONNX Runtime itself reports it only since 1.23
+    size = packed_bytes(dtype, shape)  # OrtValue reports its size only since ONNX Runtime 1.23
     if size == 0:
         return unpack(b"", dtype, shape)
     buffer: Any = (ctypes.c_ubyte * size).from_address(value.data_ptr())
-    buffer.owner = value  # the memory lives as long as the view
+    buffer.owner = value  # keep the memory alive as long as the view
     return unpack(buffer, dtype, shape)
 
 
-_ERRORS_FROM = "onnxruntime.capi.onnxruntime_pybind11_state"
+_EXCEPTION_MODULE = "onnxruntime.capi.onnxruntime_pybind11_state"
 
 
 @contextmanager
 def _session_errors(failure: str) -> Iterator[None]:
-    """Convert ONNX Runtime's exceptions, which do not have a common base class, to one sentence."""
+    """Raise ONNX Runtime's exceptions, which have no common base class, as a BackendError with a short message."""
     try:
         yield
     except Exception as error:
-        if not isinstance(error, RuntimeError | ValueError) and type(error).__module__ != _ERRORS_FROM:
+        if not isinstance(error, RuntimeError | ValueError) and type(error).__module__ != _EXCEPTION_MODULE:
             raise
         text = " ".join(str(error).split())
         text = text.split(" : ", 3)[-1] if text.startswith("[ONNXRuntimeError]") else text
         text = text if len(text) <= 300 else f"{text[:297]}..."
-        raise BackendError(f"{failure}: {text.rstrip('.')}.", hint=_hint()) from error
+        raise BackendError(f"{failure}: {text.rstrip('.')}.", hint=_failure_hint()) from error
 
 
-def _hint() -> str:
+def _failure_hint() -> str:
     for requirement, version in outdated_packages():
         if requirement.module == "onnxruntime":
             return f"Upgrade ONNX Runtime {version}: pip install --upgrade 'onnxruntime{requirement.bounds}'."
@@ -263,7 +263,7 @@ class TappedGraph:
 
     Args:
         path: The graph, with external data next to it.
-        proto: Its `onnx.ModelProto`, without external data; changed by use.
+        proto: Its `onnx.ModelProto`, without external data; modified in place.
         settings: The user's settings.
         taps: Tensors to read, in topological order.
 
@@ -277,7 +277,7 @@ class TappedGraph:
         self._proto = proto
         self._settings = settings
         self._finals = [value.name for value in proto.graph.output]
-        types = self._session(taps).types
+        types = self._open_session(taps).types
         self.skipped: Mapping[str, str] = {
             name: reason for name in types if (reason := unreadable_reason(types[name])) is not None
         }
@@ -287,12 +287,12 @@ class TappedGraph:
         self.taps: Sequence[str] = tuple(name for name in taps if name not in self.skipped)
         self.finals: Sequence[str] = tuple(name for name in self._finals if name not in self.skipped)
 
-    def _session(self, taps: Sequence[str], *, profile_path: Path | None = None) -> Session:
+    def _open_session(self, taps: Sequence[str], *, profile_path: Path | None = None) -> Session:
         del self._proto.graph.output[len(self._finals) :]
-        expose(self._proto, [name for name in taps if name not in self._finals])
+        add_outputs(self._proto, [name for name in taps if name not in self._finals])
         tapped_path = self._path.with_name("tapped.onnx")
         tapped_path.write_bytes(self._proto.SerializeToString())
-        options = self._settings.lean_options()
+        options = self._settings.make_lean_options()
         if profile_path is not None:
             options.enable_profiling = True
             options.profile_file_prefix = str(profile_path)
@@ -301,15 +301,17 @@ class TappedGraph:
     def plan(self, feed: Mapping[str, np.ndarray]) -> list[list[str]]:
         """Split the taps into chunks of bounded size, based on the sizes in a profiled run. Outputs come first."""
         output_taps = [name for name in self.finals if name in self.taps]
-        return chunks([*output_taps, *(name for name in self.taps if name not in output_taps)], self._sizes(feed))
+        return chunks(
+            [*output_taps, *(name for name in self.taps if name not in output_taps)], self._measure_sizes(feed)
+        )
 
-    def _sizes(self, feed: Mapping[str, np.ndarray]) -> dict[str, int]:
+    def _measure_sizes(self, feed: Mapping[str, np.ndarray]) -> dict[str, int]:
         """Return the bytes of each tensor, from ONNX Runtime's profile of one run."""
-        session = self._session((), profile_path=self._path.with_name("profile"))
+        session = self._open_session((), profile_path=self._path.with_name("profile"))
         for _ in session.run(feed, self.finals[:1]):
             pass
         sizes: dict[str, int] = {}
-        # The profile has an unknown format: sizes stay unknown.
+        # Another version of ONNX Runtime may write another format of profiles: the sizes then stay unknown.
         with suppress(ValueError, KeyError, IndexError, OSError):
             for event in json.loads(session.profile().read_text(encoding="utf-8", errors="replace")):
                 details = event.get("args", {})
@@ -317,17 +319,18 @@ class TappedGraph:
                     node = self._proto.graph.node[int(details["node_index"])]
                     outputs = [name for name in node.output if name]
                     total = int(details["output_size"])
-                    # An upper bound, exact for a single output; nodes of subgraphs are counted by numbers of their own.
+                    # The total is an upper bound for each output, and exact for a single one. Nodes of subgraphs have
+                    # indices of their own, which may equal those of other nodes: keep the largest total.
                     sizes.update({name: max(total, sizes.get(name, 0)) for name in outputs})
         return sizes
 
     def run(self, taps: Sequence[str]) -> TapRun:
         """Load the graph with these taps as outputs."""
-        return TapRun(self._session(taps), tuple(dict.fromkeys((*taps, *self.finals))))
+        return TapRun(self._open_session(taps), tuple(dict.fromkeys((*taps, *self.finals))))
 
 
 class TapRun:
-    """A session that returns one chunk of tensors and the final outputs. Call `close` before creating the next one."""
+    """A session that returns one chunk of tensors and the final outputs. Close it before creating the next one."""
 
     def __init__(self, session: Session, names: Sequence[str]) -> None:
         self._session: Session | None = session
@@ -353,23 +356,23 @@ class TapRun:
 
 
 def _return_freed_memory() -> None:
-    """Make glibc return freed memory, since it would keep large blocks and each run would add more."""
+    """Return freed memory to the operating system. glibc would keep large blocks, and more of them after each run."""
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)
 
 
-def expose(proto: Any, names: Sequence[str]) -> None:
-    """Make tensors outputs of a model. The runtime infers their types."""
+def add_outputs(proto: Any, names: Sequence[str]) -> None:
+    """Add tensors to the outputs of a model. The runtime infers their types."""
     for name in names:
         proto.graph.output.add().name = name
 
 
 def repair_subgraphs(graph: Any, outer: frozenset[str] = frozenset()) -> None:
-    """Repair a model with subgraphs that ONNX Runtime wrote but does not accept.
+    """Repair subgraphs of a model that ONNX Runtime saved but refuses to load.
 
-    ONNX Runtime duplicates the constant of an inner Constant node if large constants go to a separate file, and gives
-    an inserted inner Cast the name of an outer one.
+    If large constants go to a separate file, ONNX Runtime stores the result of an inner Constant node a second time, as
+    an initializer. It also names the result of a Cast that it inserts into a subgraph like one in the outer graph.
 
     Args:
         graph: A `GraphProto`, changed in place.

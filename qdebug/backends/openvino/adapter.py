@@ -1,8 +1,8 @@
-"""The backend "openvino": OpenVINO, recorded with the graph that it actually runs.
+"""The backend "openvino", which records OpenVINO with the graph that it actually runs.
 
 OpenVINO fuses operations when it compiles a model. Faithful taps make the results of executed layers outputs of the
 model. They are tapped all at once if that changes nothing, else in parts, until a budget of time and runs is spent. A
-tensor that cannot be tapped without changing it, or that the budget does not cover, is left out and listed.
+tensor whose values a tap would change, or that the budget does not cover, is left out and listed.
 """
 
 from __future__ import annotations
@@ -76,10 +76,13 @@ _CPU_LIMITS = {
     level: (("ONEDNN_MAX_CPU_ISA", level),)
     for level in ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI", "AVX512_CORE_BF16")
 }
-"""Variables that limit the instruction sets of oneDNN, which has most of OpenVINO's kernels, oldest first."""
+"""Environment variables that limit the instruction sets of oneDNN, which has most of OpenVINO's kernels.
+
+The oldest instruction set comes first.
+"""
 
 _MAX_CODE_ERROR = 1e-3
-"""Tolerance, in quantization steps, for real values that OpenVINO dequantizes, since it multiplies in float32."""
+"""Tolerance in LSB for dequantized values, since OpenVINO dequantizes with a float32 multiplication."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +120,8 @@ class _Settings:
         return properties
 
 
-class _Compiled:
-    """A compiled model with one request.
+class _CompiledModel:
+    """A compiled model and one inference request.
 
     Args:
         source: The model.
@@ -132,7 +135,7 @@ class _Compiled:
         self._is_stateful = source.stateful
         self._input_types = [entry.get_element_type() for entry in source.model.inputs]
         self._inputs = source.inputs
-        model, names = source.model, _final_names(source)
+        model, names = source.model, _output_names(source)
         if taps:
             model = source.model.clone()
             operations = {entry.get_friendly_name(): entry for entry in model.get_ordered_ops()}
@@ -143,7 +146,7 @@ class _Compiled:
             self._request = self.compiled.create_infer_request()
 
     def restart(self) -> None:
-        """Reset state that the model keeps from one run to the next."""
+        """Reset the state that the model keeps from one run to the next."""
         if self._is_stateful:
             self._request.reset_state()
 
@@ -155,7 +158,7 @@ class _Compiled:
         """
         with convert_errors("OpenVINO failed"):
             for index, name in enumerate(self._inputs):
-                self._request.set_input_tensor(index, _tensor(feed[name], self._input_types[index]))
+                self._request.set_input_tensor(index, _to_openvino_tensor(feed[name], self._input_types[index]))
             self._request.infer()
             outputs: dict[str, np.ndarray] = {}
             for index, name in enumerate(self._names):
@@ -182,7 +185,7 @@ class OpenVINORun:
 
     def __init__(self, source: OpenVINOModel, settings: _Settings, facts: RunFacts, *, weights: bool) -> None:
         self.source, self.settings, self._weights = source, settings, weights
-        self._plain: _Compiled | None = self.compile({})
+        self._plain: _CompiledModel | None = self.compile({})
         self.layers: Sequence[Layer] = layers_of(self._plain.compiled, source)
         self.executed: ExecutedGraph | None = None
         if facts.taps == "faithful":
@@ -203,11 +206,11 @@ class OpenVINORun:
         )
 
     def _used_precision(self) -> str:
-        return str(self._compiled_model().compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+        return str(self._get_plain_model().compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
 
     def _applied_options(self) -> dict[str, Any]:
         """Return the options as OpenVINO applied them."""
-        compiled_model, used_precision = self._compiled_model().compiled, self._used_precision()
+        compiled_model, used_precision = self._get_plain_model().compiled, self._used_precision()
         options: dict[str, Any] = {
             "effective_precision": used_precision,
             "asked_for": self.settings.device,
@@ -222,11 +225,11 @@ class OpenVINORun:
             options["inserted"] = ", ".join(f"{kind} x{n}" for kind, n in sorted(self.executed.inserted.items()))
         return {**options, **({"note": "; ".join(notes)} if notes else {})}
 
-    def compile(self, taps: Mapping[str, Port]) -> _Compiled:
+    def compile(self, taps: Mapping[str, Port]) -> _CompiledModel:
         """Compile the model with additional outputs."""
-        return _Compiled(self.source, self.settings, taps)
+        return _CompiledModel(self.source, self.settings, taps)
 
-    def _compiled_model(self) -> _Compiled:
+    def _get_plain_model(self) -> _CompiledModel:
         if self._plain is None:
             self._plain = self.compile({})
         return self._plain
@@ -258,9 +261,9 @@ class OpenVINORun:
     def forms(self, layers: Sequence[Layer]) -> list[tuple[Layer, ...]]:
         """Return, for each layer of the plain run in order, the compiled layers that do its work.
 
-        If one compiled layer equals the plain run's layer, only that one is returned. Others with its name compute real
-        values or a different type of its result, for an output. A tapped result may stay in float32 and be rounded by
-        its readers as in the plain run. It is treated as equal to the plain run's result, once rounded.
+        If a compiled layer equals the plain run's layer, only that one is returned, provided that other layers only
+        convert its result for an added output. A tapped result may stay in float32 and be rounded by its readers. It
+        is treated as equal to the plain run's result, since it is rounded before it is recorded.
         """
         compiled_layers_of: dict[str, list[Layer]] = {}
         for layer in map(_computation_form, layers):
@@ -311,11 +314,11 @@ class OpenVINORun:
         Raises:
             BackendError: OpenVINO failed.
         """
-        return self._compiled_model().run(feed)
+        return self._get_plain_model().run(feed)
 
     def restart(self) -> None:
         """Reset the state that plain runs left in the model."""
-        self._compiled_model().restart()
+        self._get_plain_model().restart()
 
     def tap_ports(self) -> dict[str, Port]:
         """Return the tensors to tap in addition to the outputs, in topological order."""
@@ -344,7 +347,7 @@ class OpenVINORun:
             recorder.skip(name, f"{layer} computes it inside", because="fused")
         for name, reason in ({} if self.executed is None else self.executed.views).items():
             recorder.skip(name, reason, because="view")
-        _Work(self, feeds, recorder, on_progress).run()
+        _TapRecording(self, feeds, recorder, on_progress).run()
 
     def close(self) -> None:
         """Free the compiled model. Safe to call twice."""
@@ -356,10 +359,11 @@ _SHORT_TYPES = ("bf16", "f16")
 
 
 def _computation_form(layer: Layer) -> Layer:
-    """Return how a layer computes: without its name, and with each element type once for any number of readers.
+    """Return a layer without the properties that do not affect its results.
 
-    A layer that computes codes gives equal whole numbers in any element type. A layer that only moves elements gives
-    equal results in any precision, once they are rounded to the precision of the plain run.
+    These are its name and repeated element types, of which there is one for each reader. A FakeQuantize computes equal
+    codes in any element type. A layer that only moves elements gives equal results in any precision, once they are
+    rounded to the precision of the plain run.
     """
     kinds = set(layer.result.split(","))
     if layer.kind == "FakeQuantize" and kinds <= {"f32", "u8", "i8"}:
@@ -374,13 +378,13 @@ _MOVING_OPS = frozenset(("Concatenation", "Gather", "Pad", "Reshape", "Split", "
 
 
 def _layers_read(source: OpenVINOModel, layer_numbers_of: Mapping[str, Sequence[int]]) -> Mapping[str, frozenset[int]]:
-    """Return the layers that each operation reads from, looking through operations that do not end a layer.
+    """Return the layers that each operation reads from, directly or through operations that do not end a layer.
 
     An operation inside a layer may also be computed by another layer, which then reads its inputs.
 
     Args:
         source: The model.
-        layer_numbers_of: Layers that end with an operation.
+        layer_numbers_of: Indices of the layers that end with each operation.
     """
     writers_of_state = {
         operation.get_variable_id(): [name]
@@ -388,7 +392,7 @@ def _layers_read(source: OpenVINOModel, layer_numbers_of: Mapping[str, Sequence[
         if operation.get_type_name() == "Assign"
     }
     read_by_name: dict[str, frozenset[int]] = {}
-    for _ in range(2):  # a state is read before it is written
+    for _ in range(2):  # twice, since a state is read upstream of the operation that writes it
         for name, operation in source.operations.items():
             input_names = [value.get_node().get_friendly_name() for value in operation.input_values()]
             if operation.get_type_name() == "ReadValue":
@@ -396,19 +400,19 @@ def _layers_read(source: OpenVINOModel, layer_numbers_of: Mapping[str, Sequence[
             layers_before = [
                 layer_numbers_of.get(title) or read_by_name.get(title, frozenset()) for title in input_names
             ]
-            read_by_name[name] = frozenset(place for layer_numbers in layers_before for place in layer_numbers)
+            read_by_name[name] = frozenset(number for layer_numbers in layers_before for number in layer_numbers)
     return read_by_name
 
 
-class _Work:
-    """One recording: first the outputs, then the taps, in as few runs as possible without changing recorded values."""
+class _TapRecording:
+    """Records first the outputs, then the taps, in as few runs as possible without changing recorded values."""
 
     def __init__(self, run: OpenVINORun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
         self._run, self._feeds, self._recorder, self._on_progress = run, feeds, recorder, on_progress
         self._places = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
         self._taps = run.tap_ports()
         self._codes = {} if run.executed is None else run.executed.codes
-        self._narrow = run.short_types()
+        self._short_types = run.short_types()
         self._first_digests: dict[str, bytes] = {}
         """Hashes of the outputs at the first sample and step."""
         self._outputs: dict[str, bytes] = {}
@@ -428,8 +432,8 @@ class _Work:
             self._run.plain_layers(), list(self._taps), self._outputs if self._is_deterministic() else {}
         )
         budget = _Budget(self._run.settings)
-        self._search(search, budget)
-        runs = self._write_proven(search, budget)
+        self._search_taps(search, budget)
+        runs = self._record_proven(search, budget)
         for name in search.refused_taps:
             self._recorder.skip(name, "a tap on it changes it or the outputs (see --taps all)", because="not_dumped")
         names_given_up = [
@@ -441,7 +445,7 @@ class _Work:
         self._recorder.remark(f"{plural(len(self._taps), 'tap')} in {plural(runs, 'run')}{given_up_text}")
 
     def _record_all(self) -> None:
-        """Record all tensors of the model in one run, and mark the ones that the taps changed."""
+        """Record all tensors of the model in one run, and mark those that the taps changed."""
         compiled_model, layers = self._run.compile(self._taps), self._run.plain_layers()
         forms = self._run.forms(layers_of(compiled_model.compiled, self._run.source))
         digests = self._record_pass(list(self._taps), compiled_model, hashed_taps=list(self._taps), record_outputs=True)
@@ -452,7 +456,7 @@ class _Work:
         full_run = TappedRun(taps=tuple(self._taps), forms=forms, digests=digests)
         search.add_run(full_run)
         budget = _Budget(self._run.settings)
-        self._search(search, budget, record=False)
+        self._search_taps(search, budget, record=False)
         is_right_by_operations = dict(zip(self._run.plain_operations(), search.trusted_layers(full_run), strict=True))
         changed_operations = {
             name for operations, is_right in is_right_by_operations.items() if not is_right for name in operations
@@ -462,7 +466,7 @@ class _Work:
             if name in changed_operations:
                 self._recorder.disturbed(tensor, reason)
 
-    def _search(self, search: TapSearch, budget: _Budget, *, record: bool = True) -> None:
+    def _search_taps(self, search: TapSearch, budget: _Budget, *, record: bool = True) -> None:
         """Run the model with taps until all are settled or the budget is spent."""
         while (self._runs_tried == 0 or budget.has_run_left(self._runs_tried)) and (taps := search.choose_taps()):
             self._try_taps(taps, search, budget, record=record)
@@ -479,7 +483,7 @@ class _Work:
         self._report_progress(search, budget)
         compiled_model = self._run.compile({name: self._taps[name] for name in taps})
         forms = self._run.forms(layers_of(compiled_model.compiled, self._run.source))
-        expected_names = set(search.expected_equal(TappedRun(taps=tuple(taps), forms=forms)))
+        expected_names = set(search.names_expected_equal(TappedRun(taps=tuple(taps), forms=forms)))
         names_to_check = [name for name in self._first_digests if name in expected_names and search.proven_digests]
         compiled_model.restart()
         arrays = compiled_model.run(self._feeds.feed(0, 0))
@@ -496,7 +500,7 @@ class _Work:
             self._record_pass(names_to_record, compiled_model, checked_outputs=names_to_check)
             self._recorded_taps.update(names_to_record)
 
-    def _write_proven(self, search: TapSearch, budget: _Budget) -> int:
+    def _record_proven(self, search: TapSearch, budget: _Budget) -> int:
         """Record the taps that were proven only after their run. Return the total number of runs."""
         runs = self._runs_tried
         while unrecorded := [
@@ -515,7 +519,7 @@ class _Work:
     def _record_pass(
         self,
         taps: Sequence[str],
-        compiled_model: _Compiled,
+        compiled_model: _CompiledModel,
         *,
         hashed_taps: Sequence[str] = (),
         checked_outputs: Sequence[str] = (),
@@ -524,14 +528,14 @@ class _Work:
         """Run all samples and record some taps.
 
         Args:
-            taps: The taps.
+            taps: The taps to record.
             compiled_model: The model.
-            hashed_taps: Further taps whose values are hashed.
+            hashed_taps: Taps whose values are hashed.
             checked_outputs: Outputs to compare with the recorded ones.
             record_outputs: Whether inputs and outputs are recorded.
 
         Returns:
-            Hash of the values of each output and each watched tap, over all samples.
+            Hash of the values of each output and each tap in `hashed_taps`, over all samples.
         """
         hashers: dict[str, Any] = {}
         for sample, step in self._places:
@@ -548,8 +552,8 @@ class _Work:
                 self._first_digests = self._first_digests or {
                     name: _digest(array) for name, array in output_arrays.items()
                 }
-                for name, array in {**varying_outputs, **feed}.items():  # an output may be an input
-                    self._put(name, array)
+                for name, array in {**varying_outputs, **feed}.items():  # an output may be an input too
+                    self._put_tensor(name, array)
             outputs_again = {
                 name: self._to_stored_codes(name, varying_outputs[name])
                 for name in checked_outputs
@@ -558,7 +562,7 @@ class _Work:
             if outputs_again:
                 self._recorder.check(outputs_again, plain=False)
             for name in taps:
-                self._put(name, self._as_passed_on(name, arrays[name]))
+                self._put_tensor(name, self._as_passed_on(name, arrays[name]))
             for name in (*output_arrays, *hashed_taps):
                 hashers.setdefault(name, blake2b(digest_size=16)).update(
                     _digest(self._as_passed_on(name, arrays[name]))
@@ -570,13 +574,13 @@ class _Work:
 
     def _as_passed_on(self, name: str, array: np.ndarray) -> np.ndarray:
         """Return a tensor as its readers in the plain run receive it."""
-        short_types = self._narrow.get(name)
-        if short_types is None or array.dtype != np.float32:
+        short_type = self._short_types.get(name)
+        if short_type is None or array.dtype != np.float32:
             return array
         with np.errstate(over="ignore"):
-            return array.astype(logical_dtype(short_types)).astype(np.float32)
+            return array.astype(logical_dtype(short_type)).astype(np.float32)
 
-    def _put(self, name: str, array: np.ndarray) -> None:
+    def _put_tensor(self, name: str, array: np.ndarray) -> None:
         codes = self._to_stored_codes(name, array)
         if codes is None:
             self._recorder.skip(name, "its values do not match the codes that OpenVINO states")
@@ -599,16 +603,16 @@ class _Work:
 
 
 class _Budget:
-    """Processor time and compiled models for the search for harmless taps."""
+    """Limits on the processor time and the compiled models of the search for harmless taps."""
 
     def __init__(self, settings: _Settings) -> None:
         self.seconds, self.runs = settings.tap_seconds, settings.tap_runs
-        self._begun = process_time()
+        self._started = process_time()
 
     @property
     def seconds_spent(self) -> float:
         """Processor time in seconds since the search began."""
-        return process_time() - self._begun
+        return process_time() - self._started
 
     @property
     def spent_text(self) -> str:
@@ -631,12 +635,12 @@ def _digest(array: np.ndarray) -> bytes:
     return blake2b(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, digest_size=16).digest()
 
 
-def _final_names(source: OpenVINOModel) -> list[str]:
-    """Return the tensor of each output of a model, in order."""
+def _output_names(source: OpenVINOModel) -> list[str]:
+    """Return the tensor name of each output of a model, in order."""
     return [source.name_of(result.input_value(0)) for result in source.model.get_results()]
 
 
-def _tensor(array: np.ndarray, kind: Any) -> Any:
+def _to_openvino_tensor(array: np.ndarray, kind: Any) -> Any:
     """Return an OpenVINO tensor with the elements of an array."""
     import openvino
 
@@ -706,9 +710,9 @@ class OpenVINOBackend:
             precision=chosen_options["precision"],
             mode=chosen_options["mode"],
             hint=chosen_options["hint"],
-            threads=_whole_number("threads", chosen_options["threads"]),
-            tap_seconds=_whole_number("tap_seconds", chosen_options["tap_seconds"]),
-            tap_runs=_whole_number("tap_runs", chosen_options["tap_runs"]),
+            threads=_parse_whole_number("threads", chosen_options["threads"]),
+            tap_seconds=_parse_whole_number("tap_seconds", chosen_options["tap_seconds"]),
+            tap_runs=_parse_whole_number("tap_runs", chosen_options["tap_runs"]),
         )
         source = reader.open(model)
         shape_options = {"shapes": shapes_text(shapes)} if shapes else {}
@@ -736,7 +740,7 @@ def _check_device(name: str) -> None:
         )
 
 
-def _whole_number(option: str, text: str) -> int:
+def _parse_whole_number(option: str, text: str) -> int:
     if not text.isdecimal():
         default = next(spec.default for spec in _OPTIONS if spec.name == option)
         raise UsageError(

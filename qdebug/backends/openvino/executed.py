@@ -1,8 +1,8 @@
 """Describe the graph that OpenVINO actually runs in terms of its source model. Begin at `describe`.
 
 An executed layer names the model's operations that were fused into it. Only the result of the last operation exists.
-The part between two such results becomes one node if a single operator can describe it (a convolution with its bias,
-activation and codes). Otherwise it is described by the model's operations, with tensors without values between them.
+The operations between two such results become one node if a single operator can describe them, such as a convolution
+with its bias, activation and requantization. Otherwise each becomes a node, and the tensors between have no values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 
 from qdebug.backends.openvino.layers import Layer
-from qdebug.backends.openvino.model import DTYPES, Folded, OpenVINOModel, Port, elements, extents, has_reader, port
+from qdebug.backends.openvino.model import (
+    DTYPES,
+    FoldedValues,
+    OpenVINOModel,
+    Port,
+    elements,
+    extents,
+    has_reader,
+    port,
+)
 from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.model.dtypes import code_limits, is_integer
 
@@ -30,7 +39,7 @@ _OPS_ON_CODES = frozenset(
         *("Elu", "Mish", "Exp", "Sqrt"),
     )
 )
-"""Operations that form one node with the quantization of their result, if they read codes."""
+"""Operations that are described as one node with the quantization of their result, if they read codes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +48,11 @@ class ExecutedGraph:
 
     Args:
         graph: The graph.
-        taps: Tensors that executed layers compute, in order, with the results of the model's operations.
-        constants: Constants of the graph that are not in the model, because OpenVINO folds them.
-        fused: The layer that computes each tensor without values.
-        views: Tensors whose recorded codes are read as real numbers, and their producers.
-        codes: Tensors that OpenVINO computes as codes and returns as real values, and their quantization.
+        taps: Tensors that executed layers compute, in order, with the operation result that holds each.
+        constants: Constants of the graph that are not in the model, because OpenVINO computes them by folding.
+        fused: Tensors without values, with the layer inside which each is computed.
+        views: Tensors that are not recorded because they only cast recorded codes to real numbers, with the reason.
+        codes: Tensors that OpenVINO computes as codes and returns as real values, with their quantization.
         inserted: Number of layers of each type that OpenVINO added.
     """
 
@@ -76,10 +85,10 @@ class _Describer:
 
     Args:
         source: The model.
-        ends: The layer that ends at each operation.
-        begins: The layer that begins at each operation.
+        layer_ending_at: The layer that ends at each operation.
+        layer_beginning_at: The layer that begins at each operation.
         device: The device of the layers.
-        half: Whether they compute in float16.
+        is_half: Whether they compute in float16.
     """
 
     def __init__(
@@ -96,7 +105,7 @@ class _Describer:
             result.input_value(0).get_node().get_friendly_name() for result in source.model.get_results()
         ]
         self._layer_ending_at: dict[str, Layer | None] = {**dict.fromkeys(final_operations), **layer_ending_at}
-        self._folded = Folded(source, half=is_half)
+        self._folded = FoldedValues(source, is_half=is_half)
         self._nodes: dict[str, Node] = {}
         self._infos: dict[str, TensorInfo] = {}
         self._constants: dict[str, np.ndarray] = {}
@@ -112,14 +121,14 @@ class _Describer:
         taps: dict[str, Port] = {}
         for name, operation in self._source.operations.items():
             if operation.get_type_name() == "Parameter":
-                self._read_scale(operation, None)
+                self._note_scale(operation, None)
             if name not in self._layer_ending_at or operation.get_type_name() in ("Constant", "Parameter"):
                 continue
             layer = self._layer_ending_at[name]
             self._placement = layer.placement(self._device) if layer is not None else ""
             self._layer_title = f"{layer.kind} {layer.name!r}" if layer is not None else repr(name)
             self._origin = layer.operations if layer is not None and len(layer.operations) > 1 else ()
-            self._read_scale(operation, layer)
+            self._note_scale(operation, layer)
             self._add_layer_result(operation)
             if self._casts_codes(operation):
                 self._view_reasons[self._source.name_of(operation.output(0))] = (
@@ -146,7 +155,7 @@ class _Describer:
         return info is not None and info.quant is not None and operation.get_output_element_type(0).is_real()
 
     def _add_layer_result(self, operation: Any) -> None:
-        """Add the nodes up to the result of a layer's last operation."""
+        """Add the nodes that compute the result of a layer's last operation."""
         value = operation.output(0)
         if operation.get_output_size() > 1 and any(map(has_reader, operation.outputs()[1:])):
             self._add_model_node(operation)
@@ -163,19 +172,19 @@ class _Describer:
         if is_quantized and data is None:
             self._add_model_node(operation)
         elif data is None:
-            self._add_computed(operation, operation, name, is_quantized=False)
+            self._add_computing_node(operation, operation, name, is_quantized=False)
         elif self._is_inner(data) and self._reads_codes(data.get_node()):
-            self._add_computed(operation, data.get_node(), name, is_quantized=True)
+            self._add_computing_node(operation, data.get_node(), name, is_quantized=True)
         else:
             node = Node(name="", op="QuantizeLinear", inputs=(self._operand_name(data),), outputs=(name,))
             self._add_layer_node(operation, node)
 
     def _reads_codes(self, operation: Any) -> bool:
-        """Return whether an operation, or the one before an activation, is a product or reads only codes."""
+        """Return whether an operation is a product or reads only codes. An activation is judged by its producer."""
         if operation.get_type_name() not in _OPS_ON_CODES:
             return False
         data = operation.input_value(0)
-        if _activation(operation) and self._is_inner(data) and not self._is_read_as_codes(data):
+        if _activation_attrs(operation) and self._is_inner(data) and not self._is_read_as_codes(data):
             return self._reads_codes(data.get_node())
         if operation.get_type_name() in _PRODUCTS or self._find_bias(operation) is not None:
             return True
@@ -185,7 +194,7 @@ class _Describer:
         return bool(data_values) and all(map(self._is_read_as_codes, data_values))
 
     def _is_read_as_codes(self, value: Any) -> bool:
-        """Return whether an operation reads codes in place of the model's real values."""
+        """Return whether layers read a result as codes, although it is real in the model."""
         while _keeps_shape(value.get_node()) and not self._has_result(value):
             value = value.get_node().input_value(0)
         if value.get_node().get_type_name() != "Parameter" and not self._has_result(value):
@@ -193,16 +202,16 @@ class _Describer:
         info = self._infos.get(self._source.name_of(value))
         return info is not None and info.quant is not None
 
-    def _add_computed(self, last_operation: Any, operation: Any, name: str, *, is_quantized: bool) -> None:
-        """Add a product with its bias and activation, or another operation, whose result is a tensor.
+    def _add_computing_node(self, last_operation: Any, operation: Any, name: str, *, is_quantized: bool) -> None:
+        """Add a node that computes a tensor: a product with its bias and activation, or another operation.
 
         Args:
             last_operation: The last operation of the layer.
-            operation: The last one before the quantizing operations.
+            operation: The last operation before the quantizing operations.
             name: The tensor.
             is_quantized: Whether it holds codes.
         """
-        product, activation = operation, _activation(operation)
+        product, activation = operation, _activation_attrs(operation)
         data = operation.input_value(0)
         if activation and self._is_inner(data) and not self._is_read_as_codes(data):
             product = data.get_node()
@@ -225,14 +234,14 @@ class _Describer:
             self._add_layer_node(last_operation, Node(name="", op="QuantizeLinear", inputs=(data,), outputs=(name,)))
 
     def _add_layer_node(self, operation: Any, node: Node) -> None:
-        """Add a node that stands for a whole layer."""
+        """Add a node that describes a whole layer."""
         name = operation.get_friendly_name()
         self._nodes[name] = replace(node, name=name, placement=self._placement, origin=self._origin)
 
     def _add_model_node(
         self, operation: Any, *, last_operation: Any = None, outputs: tuple[str, ...] | None = None
     ) -> None:
-        """Add an operation in its form in the model."""
+        """Add an operation as a node of its own, as in the model."""
         node = self._source.make_node(operation)
         values = operation.input_values()
         if node.op in _RESHAPING_OPS:  # the output shape determines the operation
@@ -249,7 +258,7 @@ class _Describer:
         )
 
     def _operand_name(self, value: Any) -> str:
-        """Return the name of an operand, and add its producer if no layer ends there."""
+        """Return the name of an operand. If no layer ends at its producer, add a node for it."""
         name = self._source.name_of(value)
         coded_constant = self._coded_constant(value)
         if coded_constant is not None:
@@ -271,12 +280,12 @@ class _Describer:
             return name
         if _keeps_shape(operation):
             return self._operand_name(operation.input_value(0))
-        codes = self._codes_of(value) or self._same_codes(operation)
+        codes = self._codes_of(value) or self._codes_kept_by(operation)
         if codes is not None:
             return codes
         if title not in self._nodes:
             if operation.get_output_size() == 1:
-                self._add_computed(operation, operation, _inner_name(name), is_quantized=False)
+                self._add_computing_node(operation, operation, _inner_name(name), is_quantized=False)
             else:
                 outputs = (
                     _inner_name(self._source.name_of(output)) if has_reader(output) else ""
@@ -289,7 +298,7 @@ class _Describer:
     def _add_arranged_constant(self, value: Any) -> bool:
         """Add a node that rearranges a constant, and its result as a constant.
 
-        Return False if the value is not constant.
+        Return False if the value is not a rearranged constant, or its scales cannot be described.
         """
         operation, name = value.get_node(), self._source.name_of(value)
         if operation.get_type_name() not in _RESHAPING_OPS:
@@ -317,7 +326,7 @@ class _Describer:
         return True
 
     def _add_arranged_codes(self, value: Any) -> bool:
-        """Add a constant of codes that is rearranged after dequantization. Return False if the value is not one.
+        """Add a constant whose codes are rearranged after dequantization. Return False if the value is not one.
 
         Scales are rearranged like the codes, and must end up along a single dimension.
         """
@@ -375,7 +384,7 @@ class _Describer:
         )
 
     def _is_inner(self, value: Any) -> bool:
-        """Return whether a result stays inside a layer: apart from its shape, nothing outside reads it."""
+        """Return whether a result stays inside a layer: no more than one operation reads more than its shape."""
         title = value.get_node().get_friendly_name()
         readers = [reader.get_node().get_type_name() for reader in value.get_target_inputs()]
         is_inside = not self._has_result(value) and not self._folded.has(title)
@@ -388,7 +397,7 @@ class _Describer:
         if operation.get_type_name() != "Add":
             return None
         for data_operand, summand in (operation.input_values(), operation.input_values()[::-1]):
-            data = self._without_factor(data_operand)
+            data = self._skip_unit_factor(data_operand)
             product = data.get_node()
             if product.get_type_name() in _PRODUCTS and self._is_inner(data):
                 size = (extents(data) or (None,))[1 if product.get_type_name() != "MatMul" else -1]
@@ -397,8 +406,8 @@ class _Describer:
                 return None if bias is None else (data, bias)
         return None
 
-    def _without_factor(self, value: Any) -> Any:
-        """Return the operand, looking through multiplications by 1."""
+    def _skip_unit_factor(self, value: Any) -> Any:
+        """Return the other operand if a result is a multiplication by 1, else the result itself."""
         operation = value.get_node()
         if operation.get_type_name() != "Multiply" or operation.get_friendly_name() in self._layer_ending_at:
             return value
@@ -410,7 +419,7 @@ class _Describer:
 
     def _bias_constant(self, value: Any, size: int | None) -> str | None:
         """Return the one-dimensional constant of a bias, looking through operations that only rearrange it."""
-        value = self._without_factor(value)
+        value = self._skip_unit_factor(value)
         while value.get_node().get_type_name() in _RESHAPING_OPS:
             coded_constant = self._coded_constant(value)
             if coded_constant is not None:
@@ -437,7 +446,7 @@ class _Describer:
     # Quantization
 
     def _coded_constant(self, value: Any) -> str | None:
-        """Return the constant of codes that is dequantized to a result, and note its scale."""
+        """Return the constant whose codes are dequantized to a result, and note its scale; None for other results."""
         dequantized = self._find_dequantized(value)
         if dequantized is None or dequantized[0].get_node().get_type_name() != "Constant":
             return None
@@ -447,7 +456,7 @@ class _Describer:
         return name
 
     def _codes_of(self, value: Any) -> str | None:
-        """Return the tensor of codes that is dequantized to a result, if a layer computes it or it is an input."""
+        """Return the codes that are dequantized to a result, if a layer computes them or they are an input."""
         dequantized = self._find_dequantized(value)
         if dequantized is None:
             return None
@@ -460,9 +469,10 @@ class _Describer:
         data = self._quantized_data(codes.get_node())
         input_info = None if data is None else self._infos.get(self._source.name_of(data))
         has_same_scale = input_info is not None and input_info.quant is not None and input_info.quant == quant
-        return input_info.name if input_info is not None and has_same_scale else None  # codes of the same scale again
+        # Quantizing dequantized codes with their own scale gives the same codes.
+        return input_info.name if input_info is not None and has_same_scale else None
 
-    def _same_codes(self, operation: Any) -> str | None:
+    def _codes_kept_by(self, operation: Any) -> str | None:
         """Return the tensor of codes that a FakeQuantize leaves unchanged; None if it changes them."""
         if operation.get_type_name() != "FakeQuantize":
             return None
@@ -470,14 +480,14 @@ class _Describer:
         info = self._infos.get(data)
         if info is None or info.quant is None:
             return None
-        grid = self._code_grid(operation, info.quant.dtype)
+        grid = self._fake_quantize_grid(operation, info.quant.dtype)
         return data if grid == info.quant else None
 
     def _find_dequantized(self, value: Any) -> tuple[Any, QuantParams] | None:
-        """Return the codes that are dequantized to a result, and their scale: Convert, Subtract, Multiply."""
+        """Return the codes that a Convert, a Subtract and a Multiply dequantize to a result, and their quantization."""
         scale = zero = None
         rank = len(extents(value) or ())
-        for _ in range(_MAX_CHAIN):
+        for _ in range(_MAX_DEQUANTIZE_OPS):
             operation = value.get_node()
             kind = operation.get_type_name()
             if kind == "Convert":
@@ -486,7 +496,7 @@ class _Describer:
                 is_real = operation.get_output_element_type(0).is_real()
                 if scale is None or not is_real or not is_integer(dtype) or len(extents(codes) or ()) != rank:
                     return None
-                if _is_cast(codes.get_node()):
+                if _is_truncating_cast(codes.get_node()):
                     return None
                 return _quant_of(codes, dtype, scale, zero)
             if kind not in ("Multiply", "Subtract"):
@@ -511,7 +521,7 @@ class _Describer:
         name = operation.get_friendly_name()
         return self._folded.values(name) if self._folded.has(name) else None
 
-    def _read_scale(self, operation: Any, layer: Layer | None) -> None:
+    def _note_scale(self, operation: Any, layer: Layer | None) -> None:
         """Note the scale of a layer's quantized result: from its reader, else from its quantizer."""
         value = operation.output(0)
         name = self._source.name_of(value)
@@ -539,8 +549,8 @@ class _Describer:
             return
         quant = None if dequantized is None or dequantized[1].dtype != dtype else dequantized[1]
         if operation.get_type_name() == "FakeQuantize":
-            quant = self._code_grid(operation, dtype, must_equal_input=False)
-        elif operation.get_type_name() in _KEEPS_CODES:
+            quant = self._fake_quantize_grid(operation, dtype, must_equal_input=False)
+        elif operation.get_type_name() in _SCALE_KEEPING_OPS:
             data = self._operand_name(operation.input_value(0))
             info = self._infos.get(data)
             quant = info.quant if info is not None and info.quant is not None and info.quant.dtype == dtype else None
@@ -549,7 +559,7 @@ class _Describer:
             self._infos[name] = replace(self._source.tensor_info(name, value), dtype=dtype, quant=quant)
 
     def _dtype_read_by_layers(self, value: Any) -> str:
-        """Return the dtype of the codes, if OpenVINO passes codes to a layer that reads real values in the model."""
+        """Return the dtype of the codes that a layer reads in place of a real result of the model; "" for none."""
         reader_names = [reader.get_node().get_friendly_name() for reader in value.get_target_inputs()]
         dtypes = [
             DTYPES.get(self._layer_beginning_at[title].precision, "")
@@ -558,13 +568,13 @@ class _Describer:
         ]
         return next((dtype for dtype in dtypes if is_integer(dtype)), "")
 
-    def _code_grid(self, operation: Any, dtype: str, *, must_equal_input: bool = True) -> QuantParams | None:
-        """Return the codes of a FakeQuantize's result; None if it has several ranges.
+    def _fake_quantize_grid(self, operation: Any, dtype: str, *, must_equal_input: bool = True) -> QuantParams | None:
+        """Return the quantization by a FakeQuantize; None unless it has 256 levels and a single range that includes 0.
 
         Args:
             operation: The FakeQuantize.
             dtype: Logical dtype of the codes.
-            must_equal_input: Whether its result must equal its input up to rounding.
+            must_equal_input: Whether its ranges of input and output must be equal.
         """
         bounds = [self._constant_elements(value) for value in operation.input_values()[1:]]
         if any(bound is None or bound.size != 1 for bound in bounds):
@@ -587,7 +597,7 @@ class _Describer:
         return QuantParams(dtype=dtype, scale=scale, zero_point=np.array(zero))
 
     def _scale_of_reader(self, reader: Any, codes: Any) -> QuantParams | None:
-        for _ in range(_MAX_CHAIN):
+        for _ in range(_MAX_DEQUANTIZE_OPS):
             dequantized = self._find_dequantized(reader.output(0))
             if dequantized is not None:
                 return dequantized[1] if port(dequantized[0]) == port(codes) else None
@@ -627,11 +637,11 @@ class _Describer:
         )
 
     def _quantized_data(self, operation: Any) -> Any:
-        """Return the data that a FakeQuantize and a Convert quantize; None if they do not quantize."""
+        """Return the data that a FakeQuantize, or a Convert after one, quantizes; None for other operations."""
         if operation.get_type_name() == "FakeQuantize":
             info = self._infos.get(self._source.name_of(operation.output(0)))
             quant = None if info is None else info.quant
-            has_same_grid = quant is not None and self._code_grid(operation, quant.dtype) is not None
+            has_same_grid = quant is not None and self._fake_quantize_grid(operation, quant.dtype) is not None
             return operation.input_value(0) if has_same_grid else None
         if operation.get_type_name() != "Convert":
             return None
@@ -641,15 +651,15 @@ class _Describer:
         return quantizer.input_value(0)
 
 
-_KEEPS_CODES = frozenset(("MaxPool", "Reshape", "Squeeze", "Unsqueeze", "Transpose"))
-"""Operations whose result has the same codes as their input."""
+_SCALE_KEEPING_OPS = frozenset(("MaxPool", "Reshape", "Squeeze", "Unsqueeze", "Transpose"))
+"""Operations whose result has the scale of their input."""
 
-_MAX_CHAIN = 4
-"""Maximum number of operations from codes to their real values."""
+_MAX_DEQUANTIZE_OPS = 4
+"""Maximum number of operations that dequantize codes."""
 
 
 def _quant_of(codes: Any, dtype: str, scale: np.ndarray, zero: np.ndarray | None) -> tuple[Any, QuantParams] | None:
-    """Return codes and their quantization; None for scales along several axes."""
+    """Return codes and their quantization; None if scales vary along several axes or are not valid."""
     zero = np.zeros(1) if zero is None else zero
     varying_axes = [axis for axis, extent in enumerate(scale.shape) if extent > 1]
     if len(varying_axes) > 1 or (zero.size > 1 and zero.shape != scale.shape):
@@ -672,28 +682,28 @@ _INTEGER_OPS = frozenset(("FakeQuantize", "Round", "Floor", "Ceiling", "Clamp", 
 """Operations that may precede a Convert to codes, since they round or clamp to the range of codes."""
 
 
-def _is_cast(operation: Any) -> bool:
-    """Return whether an operation is a cast of the model that truncates real numbers, rather than producing codes."""
+def _is_truncating_cast(operation: Any) -> bool:
+    """Return whether an operation casts real numbers to integers by truncation, rather than computing codes."""
     if operation.get_type_name() != "Convert" or not operation.get_input_element_type(0).is_real():
         return False
     return operation.input_value(0).get_node().get_type_name() not in _INTEGER_OPS
 
 
 def _inner_name(name: str) -> str:
-    """Return a name for a tensor without values, since a recording could have values under the model's name."""
+    """Name a tensor without values. Under the model's name, a recording of another runtime may have values."""
     return f"{name} (fused)"
 
 
 def _keeps_shape(operation: Any) -> bool:
-    """Return whether an operation that arranges elements leaves the shape unchanged."""
+    """Return whether an operation is a reshape that leaves the shape unchanged."""
     if operation.get_type_name() not in _RESHAPING_OPS:
         return False
     input_shape, output_shape = extents(operation.input_value(0)), extents(operation.output(0))
     return input_shape is not None and input_shape == output_shape and input_shape.count(None) <= 1
 
 
-def _activation(operation: Any) -> dict[str, AttrValue]:
-    """Return an activation as an attribute of the preceding product; empty for other operations."""
+def _activation_attrs(operation: Any) -> dict[str, AttrValue]:
+    """Return an activation as attributes of the product before it; empty for other operations."""
     if operation.get_type_name() == "Relu":
         return {"activation": "Relu", "activation_params": ()}
     if operation.get_type_name() == "Clamp":

@@ -10,7 +10,7 @@ from qdebug.backends.openvino.model import OpenVINOModel
 
 __all__ = ["Layer", "layers_of"]
 
-_HELPERS = frozenset(("Const", "Input", "Output"))
+_HELPER_TYPES = frozenset(("Const", "Input", "Output"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,8 @@ def layers_of(compiled_model: Any, source: OpenVINOModel) -> list[Layer]:
     layers = []
     for layer in compiled_model.get_runtime_model().get_ordered_ops():
         facts = layer.get_rt_info()
-        facts_text = {name: str(facts[name].astype(str)) if name in facts else "" for name in _FACTS}
-        if facts_text["layerType"] in _HELPERS:
+        facts_text = {name: str(facts[name].astype(str)) if name in facts else "" for name in _FACT_KEYS}
+        if facts_text["layerType"] in _HELPER_TYPES:
             continue
         layers.append(
             Layer(
@@ -62,7 +62,14 @@ def layers_of(compiled_model: Any, source: OpenVINOModel) -> list[Layer]:
     return layers
 
 
-_FACTS = ("originalLayersNames", "layerType", "primitiveType", "runtimePrecision", "outputLayouts", "outputPrecisions")
+_FACT_KEYS = (
+    "originalLayersNames",
+    "layerType",
+    "primitiveType",
+    "runtimePrecision",
+    "outputLayouts",
+    "outputPrecisions",
+)
 
 
 _MOVED_SUFFIX = re.compile(r"(_original|\.\d+)$")

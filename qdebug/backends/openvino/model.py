@@ -21,7 +21,7 @@ from qdebug.regular_file import open_binary
 __all__ = [
     "DTYPES",
     "SUFFIXES",
-    "Folded",
+    "FoldedValues",
     "OpenVINOModel",
     "OpenVINOReader",
     "Port",
@@ -76,7 +76,7 @@ class OpenVINOModel:
         self.name = path.name
         self.sha256 = sha256
         self.model = model
-        self.operations: Mapping[str, Any] = MappingProxyType(_by_name(model))
+        self.operations: Mapping[str, Any] = MappingProxyType(_operations_by_name(model))
         """Operations by name, in topological order, without operations that only mark outputs."""
         self.names: Mapping[Port, str] = MappingProxyType(_tensor_names(self.operations.values()))
         """Names of tensors."""
@@ -155,7 +155,7 @@ class OpenVINOModel:
 
     @property
     def bodies(self) -> Sequence[str]:
-        """Operations that run inner graphs, which are not examined."""
+        """Names of the operations that run subgraphs, whose tensors are not recorded."""
         return [name for name, operation in self.operations.items() if operation.get_type_name() in _BODY_OPS]
 
     def name_of(self, value: Any) -> str:
@@ -200,7 +200,7 @@ class OpenVINOModel:
         return TensorInfo(name=name, shape=extents(value), dtype=dtype, role=Role.INPUT)
 
     def tensor_info(self, name: str, value: Any) -> TensorInfo:
-        """Describe an operation's result. A shape with varying extents is left open."""
+        """Describe an operation's result. The shape is None if an extent varies."""
         constant = value.get_node().get_type_name() == "Constant"
         roles = ((name in self.inputs, Role.INPUT), (name in self.outputs, Role.OUTPUT), (constant, Role.CONSTANT))
         shape = extents(value)
@@ -259,7 +259,7 @@ def elements(constant: Any) -> np.ndarray:
 
 
 def extents(value: Any) -> tuple[int | None, ...] | None:
-    """Return the shape of a result: None for an extent that varies, or None altogether if the rank varies."""
+    """Return the shape of a result, with None for each extent that varies; None if the rank varies."""
     shape = value.get_partial_shape()
     if shape.rank.is_dynamic:
         return None
@@ -273,7 +273,7 @@ def has_reader(value: Any) -> bool:
 
 @contextmanager
 def convert_errors(failure: str) -> Iterator[None]:
-    """Convert OpenVINO's exceptions to one sentence."""
+    """Raise OpenVINO's exceptions as a BackendError with a short message."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError) as error:
@@ -295,12 +295,12 @@ def _essential_text(text: str) -> str:
 
 
 def port(value: Any) -> Port:
-    """Return the identity of a result of an operation."""
+    """Return the name of the operation that computes a result, and the result's index."""
     return value.get_node().get_friendly_name(), value.get_index()
 
 
-def _by_name(model: Any) -> dict[str, Any]:
-    """Return the operations by name, without Result nodes. Repeated names are made unique."""
+def _operations_by_name(model: Any) -> dict[str, Any]:
+    """Return the operations by name, without Result nodes. Repeated names are made unique in the model."""
     operations_by_name: dict[str, Any] = {}
     for operation in model.get_ordered_ops():
         if operation.get_type_name() == "Result":
@@ -321,7 +321,7 @@ def _is_node(operation: Any) -> bool:
 
 
 def _tensor_names(operations: Any) -> dict[Port, str]:
-    """Name every result: as in the model, else after its operation. Repeated names are numbered."""
+    """Name each result as in the model, or else after its operation. Repeated names are numbered."""
     names: dict[Port, str] = {}
     unnamed_values: list[Any] = []
     used_names: set[str] = set()
@@ -347,10 +347,10 @@ def _tensor_names(operations: Any) -> dict[Port, str]:
 
 
 def _attrs(operation: Any) -> dict[str, AttrValue]:
-    """Return the attributes that are numbers, texts, or lists of these."""
+    """Return the attributes that are numbers, strings, or lists of these."""
     try:
         attributes = operation.get_attributes()
-    except (RuntimeError, ValueError, TypeError):  # some operations have attributes that Python has no form for
+    except (RuntimeError, ValueError, TypeError):  # some attributes have no equivalent in Python
         return {}
     attrs: dict[str, AttrValue] = {}
     for name, value in attributes.items():
@@ -364,16 +364,18 @@ def _attrs(operation: Any) -> dict[str, AttrValue]:
     return attrs
 
 
-class Folded:
-    """Values of single-result operations that do not depend on an input of the model, computed on demand.
+class FoldedValues:
+    """Values of operations that do not depend on an input of the model, computed on demand.
+
+    Operations with several results are left out.
 
     Args:
         source: The model.
-        half: Whether OpenVINO computes in float16, in which case it rounds constants before folding.
+        is_half: Whether OpenVINO computes in float16, in which case it rounds constants before folding.
     """
 
-    def __init__(self, source: OpenVINOModel, *, half: bool = False) -> None:
-        self._half = half
+    def __init__(self, source: OpenVINOModel, *, is_half: bool = False) -> None:
+        self._is_half = is_half
         self._parameters = source.model.get_parameters()
         self._names: set[str] = set()
         self._values: dict[str, np.ndarray] = {}
@@ -385,14 +387,16 @@ class Folded:
                 value.get_node().get_friendly_name() in names_independent or _is_constant(value) for value in inputs
             ]
             is_known_shape = operation.get_type_name() == "ShapeOf" and operation.input(0).get_partial_shape().is_static
-            if not is_known_shape and (not inputs or not all(is_folded) or operation.get_type_name() in _RANDOM):
+            if not is_known_shape and (
+                not inputs or not all(is_folded) or operation.get_type_name() in _UNFOLDABLE_OPS
+            ):
                 continue
             names_independent.add(name)
             if operation.get_output_size() == 1 and operation.get_output_element_type(0).get_type_name() in DTYPES:
                 self._names.add(name)
 
     def has(self, name: str) -> bool:
-        """Return whether an operation is independent of all inputs."""
+        """Return whether an operation's values are known, since it depends on no input."""
         return name in self._names
 
     def values(self, name: str) -> np.ndarray:
@@ -404,22 +408,22 @@ class Folded:
             part_model = openvino.Model([self._operations[name].output(0)], self._parameters, "part").clone()
             manager = Manager()
             is_single = self._operations[name].get_output_element_type(0).get_type_name() == "f32"
-            if self._half and is_single:
+            if self._is_half and is_single:
                 manager.register_pass(ConvertFP32ToFP16())
             manager.register_pass(ConstantFolding())
             manager.run_passes(part_model)
             folded_node = part_model.get_results()[0].input_value(0).get_node()
             if folded_node.get_type_name() == "Constant":
                 values = elements(folded_node)
-                self._values[name] = values.astype(np.float32) if self._half and is_single else values
-            else:  # some are marked as not foldable
+                self._values[name] = values.astype(np.float32) if self._is_half and is_single else values
+            else:  # OpenVINO folds no operation that is marked as not foldable: run it
                 whole_model = openvino.Model([self._operations[name].output(0)], [], "whole")
                 compiled_model = openvino.Core().compile_model(whole_model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
                 self._values[name] = np.array(compiled_model({})[0])
         return self._values[name]
 
 
-_RANDOM = frozenset(("RandomUniform", "Multinomial", "ReadValue"))
+_UNFOLDABLE_OPS = frozenset(("RandomUniform", "Multinomial", "ReadValue"))
 
 
 def _is_constant(value: Any) -> bool:

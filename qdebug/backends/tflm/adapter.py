@@ -43,9 +43,10 @@ _OPTIONS = (
     ),
 )
 
-_OWN_ARENA = 1024
-"""Bytes that TFLM needs for itself. With only a few hundred, it kills the process instead of raising an error."""
+_MIN_GIVEN_ARENA = 1024
+"""Minimum arena size in bytes that a user may give. With a few hundred, TFLM aborts the process without an error."""
 _MIN_ARENA = 1 << 16
+"""Minimum arena size in bytes to begin with if the user gives none."""
 _MAX_ARENA = 1 << 31
 """Maximum arena size in bytes. The size is doubled as long as TFLM reports missing bytes."""
 
@@ -61,8 +62,8 @@ class _Interpreter:
 
     Args:
         model: The model.
-        kept: Whether each tensor has its own memory.
-        arena: Size of the arena in bytes; 0 to determine it.
+        keeps_memory: Whether each tensor has its own memory.
+        arena: Size of the arena in bytes; 0 to find a sufficient size.
     """
 
     def __init__(self, model: LiteRTModel, *, keeps_memory: bool, arena: int = 0) -> None:
@@ -73,12 +74,12 @@ class _Interpreter:
         self._may_grow = not arena
 
     def restart(self) -> None:
-        """Reset state that the model keeps between runs, as custom operators may do."""
+        """Reset the state that the model keeps between runs. Custom operators may keep state too."""
         if self._stateful:
             self._net = None
 
     def load(self) -> None:
-        """Load the model unless it is loaded.
+        """Load the model if it is not loaded yet.
 
         Raises:
             BackendError: TFLM refused the model, or the arena is too small.
@@ -87,7 +88,7 @@ class _Interpreter:
             output_lines: list[str] = []
             try:
                 with capture_native_output(output_lines):
-                    self._net = self._create()
+                    self._net = self._create_interpreter()
             except (RuntimeError, ValueError, MemoryError) as error:
                 missing_bytes = [int(count) for count in _MISSING_PATTERN.findall(" ".join(output_lines))]
                 if not missing_bytes:
@@ -96,7 +97,7 @@ class _Interpreter:
                     raise self._arena_error(max(missing_bytes)) from error
                 self.arena = min(max(2 * self.arena, self.arena + max(missing_bytes)), _MAX_ARENA)
 
-    def _create(self) -> Any:
+    def _create_interpreter(self) -> Any:
         from tflite_micro import runtime
 
         config = runtime.InterpreterConfig
@@ -107,14 +108,12 @@ class _Interpreter:
         )
 
     def _refusal_error(self, error: Exception, output_lines: list[str]) -> BackendError:
-        error_so_far = _failure_error("TFLM refused the model", error, output_lines)
+        refusal = _failure_error("TFLM refused the model", error, output_lines)
         if not any(line.startswith(_NO_KERNEL_TEXT) for line in output_lines):
-            return error_so_far
+            return refusal
         custom_ops = ", ".join(sorted({node.op for node in self._model.graph.nodes if node.domain == CUSTOM_DOMAIN}))
         return BackendError(
-            f"{error_so_far.message} Custom operators of the model: {custom_ops}."
-            if custom_ops
-            else error_so_far.message,
+            f"{refusal.message} Custom operators of the model: {custom_ops}." if custom_ops else refusal.message,
             hint="TFLM lacks this operator; record it with another runtime: --backend litert:kernels=reference.",
         )
 
@@ -143,7 +142,7 @@ class _Interpreter:
             raise _failure_error("TFLM failed", error, output_lines) from error
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of an input, which is fixed."""
+        """Return the shape of an input. TFLM cannot change it."""
         self.load()
         details = self._net.get_input_details(self._model.graph.inputs.index(name))
         return tuple(int(extent) for extent in details["shape"])
@@ -153,7 +152,7 @@ class _Interpreter:
         return np.asarray(self._net.get_output(self._model.graph.outputs.index(name)))
 
     def tensor(self, name: str) -> np.ndarray:
-        """Return a copy of a tensor's elements. Requires an arena in which tensors do not share memory.
+        """Return a copy of a tensor's elements. The interpreter must keep the memory of each tensor.
 
         Raises:
             BackendError: TFLM cannot return it.
@@ -169,14 +168,14 @@ class TFLMRun:
 
     Args:
         model: The model.
-        plain: Its loaded interpreter, configured as in production.
+        plain_interpreter: Its loaded interpreter, configured as in production.
         facts: Facts of the run.
         weights: Whether constants are recorded.
     """
 
     def __init__(self, model: LiteRTModel, plain_interpreter: _Interpreter, facts: RunFacts, *, weights: bool) -> None:
         self.facts = facts
-        self.graph = model.run_graph
+        self.graph = model.graph_to_record
         self.inputs: tuple[TensorInfo, ...] = tuple(
             replace(model.graph.tensors[name], shape=plain_interpreter.shape(name)) for name in model.graph.inputs
         )
@@ -235,7 +234,7 @@ class TFLMRun:
             self._put(net, tapped_names, recorder)
             if on_progress is not None:
                 on_progress(runs_done, len(places), f"sample {sample}")
-        if has_taps and self._weights:  # constants that an operator unpacks are tensors that a run writes
+        if has_taps and self._weights:  # a run writes the constants that operators unpack
             for name in self._readable(self._model.unpacked):
                 recorder.constant(name, net.tensor(name))
 
@@ -257,7 +256,7 @@ class TFLMRun:
 
 
 def _failure_error(failure: str, error: Exception, output_lines: list[str]) -> BackendError:
-    """Return an error with TFLM's exception and its printed messages in one sentence."""
+    """Return an error whose message combines TFLM's exception and the messages that it printed."""
     message = "; ".join((str(error).rstrip("."), *dict.fromkeys(output_lines)))
     message = message if len(message) <= 300 else f"{message[:297]}..."
     return BackendError(
@@ -295,7 +294,7 @@ class TFLMBackend:
                 hint="Give the .tflite file, or replay the recording: --backend interpreter.",
             )
         source = reader.open(model)
-        plain_interpreter = _Interpreter(source, keeps_memory=False, arena=_arena(chosen_options["arena"]))
+        plain_interpreter = _Interpreter(source, keeps_memory=False, arena=_parse_arena(chosen_options["arena"]))
         plain_interpreter.load()
         facts = RunFacts(
             backend=self.name,
@@ -307,20 +306,20 @@ class TFLMBackend:
             options={
                 **chosen_options,
                 "arena_bytes": plain_interpreter.arena,
-                **({"note": source.unrecorded} if source.inner else {}),
+                **({"note": source.unrecorded_note} if source.inner_subgraphs else {}),
             },
         )
         return TFLMRun(source, plain_interpreter, facts, weights=weights)
 
 
-def _arena(text: str) -> int:
-    """Return the size of the arena in bytes; 0 if TFLM determines it."""
+def _parse_arena(text: str) -> int:
+    """Return the size of the arena in bytes; 0 for auto."""
     if text == "auto":
         return 0
-    if not text.isdecimal() or not _OWN_ARENA <= int(text) <= _MAX_ARENA:
+    if not text.isdecimal() or not _MIN_GIVEN_ARENA <= int(text) <= _MAX_ARENA:
         raise UsageError(
             f"Option 'arena' of backend 'tflm' is {text!r}; "
-            f"expected auto or a number of bytes from {_OWN_ARENA} to {_MAX_ARENA}.",
+            f"expected auto or a number of bytes from {_MIN_GIVEN_ARENA} to {_MAX_ARENA}.",
             hint="Write --backend tflm to let it find a size.",
         )
     return int(text)

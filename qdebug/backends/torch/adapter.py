@@ -1,7 +1,7 @@
 """The backend "torch": PyTorch, for an exported program of torch.export or any module while it is called.
 
 A program is run node by node, with the names, attributes and source lines of torch.export. The plain run calls the
-program's own module or, for a user's module, is the user's call.
+program's own module. For a user's module, the user's own call is the plain run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from qdebug.backends.protocol import (
 )
 from qdebug.backends.torch.exported import ExportedGraph, load_program, without_logging
 from qdebug.backends.torch.inductor import INDUCTOR, PASSES, CompiledRun, check_settings
-from qdebug.backends.torch.ops import array_of, facts_of, tensor_of, torch_errors, unreadable_reason
+from qdebug.backends.torch.ops import array_of, make_run_facts, tensor_of, torch_errors, unreadable_reason
 from qdebug.errors import MissingExtraError, UsageError
 from qdebug.model import Recording, TensorInfo
 from qdebug.regular_file import open_binary
@@ -53,7 +53,7 @@ _CPU_LIMITS = {
     "avx2": (("ATEN_CPU_CAPABILITY", "avx2"), ("ONEDNN_MAX_CPU_ISA", "AVX2")),
     "avx512": (("ATEN_CPU_CAPABILITY", "avx512"), ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")),
 }
-"""Variables that limit the instruction sets of PyTorch's own kernels and of oneDNN, oldest first."""
+"""Environment variables that limit the instruction sets of PyTorch's own kernels and of oneDNN, oldest set first."""
 _RUN_HINT = "Check that the program runs: torch.export.load(FILE).module()(...)."
 
 
@@ -61,7 +61,7 @@ class TorchRun:
     """An exported program, ready to run and be recorded.
 
     Args:
-        exported: The program with its graph.
+        exported_graph: The program with its graph.
         facts: Facts of the run.
         weights: Whether constants are recorded.
     """
@@ -93,7 +93,7 @@ class TorchRun:
             if self._module is None:
                 self._module = self._exported.original.module()
                 self._restore_states()
-            args, kwargs = self._exported.call_of({name: tensor_of(array) for name, array in feed.items()})
+            args, kwargs = self._exported.call_arguments_for({name: tensor_of(array) for name, array in feed.items()})
             leaves = pytree.tree_leaves(self._module(*args, **kwargs))
         pairs = zip(self._exported.output_names, leaves, strict=True)
         return {
@@ -172,14 +172,14 @@ class TorchBackend:
             )
         _set_threads(chosen_options["threads"])
         disabled = _disabled_settings(chosen_options)
-        program = _load(model)
+        program = _load_with_operators(model)
         with open_binary(model) as file:
             digest = sha256(file.read()).hexdigest()
 
-        def facts(way: str, notes: Iterable[str]) -> RunFacts:
+        def make_facts(way: str, notes: Iterable[str]) -> RunFacts:
             values = [node.meta.get("val") for node in program.graph.nodes]
             devices = [value.device for value in values if hasattr(value, "device")]
-            base_facts = facts_of(way, notes, taps=taps, devices=devices)
+            base_facts = make_run_facts(way, notes, taps=taps, devices=devices)
             options = {**base_facts.options, "compile": chosen_options["compile"]}
             options |= {"disable": chosen_options["disable"]} if disabled else {}
             return replace(base_facts, model=model.name, model_sha256=digest, options=options)
@@ -187,41 +187,41 @@ class TorchBackend:
         with torch_errors("PyTorch refused the program", _RUN_HINT), without_logging():
             if chosen_options["compile"] == INDUCTOR:
                 way = "compiled by inductor; tensors between its kernels are extra outputs"
-                return CompiledRun(program, facts(way, ()), weights=weights, disabled=disabled)
+                return CompiledRun(program, make_facts(way, ()), weights=weights, disabled=disabled)
             exported_graph = ExportedGraph(program)
         way = "exported program, run node by node"
-        return TorchRun(exported_graph, facts(way, exported_graph.notes.values()), weights=weights)
+        return TorchRun(exported_graph, make_facts(way, exported_graph.notes.values()), weights=weights)
 
 
-_OPERATORS = (b"torch.ops.quantized_decomposed.", b"torch.ops.torchao.")
+_TORCHAO_OPERATORS = (b"torch.ops.quantized_decomposed.", b"torch.ops.torchao.")
 """Prefixes of the operators that torchao registers, as they appear in a program."""
 
 
-def _load(path: Path) -> Any:
+def _load_with_operators(path: Path) -> Any:
     """Load an exported program, with torchao's operators if it uses any.
 
     Raises:
         UsageError: The file is not an exported program.
         MissingExtraError: It uses torchao's operators, and torchao is not installed.
     """
-    if _names_operators(path):
+    if _uses_torchao_operators(path):
         with without_logging():
-            _register_operators(path)
+            _register_torchao_operators(path)
     return load_program(path)
 
 
-def _names_operators(path: Path) -> bool:
-    """Return whether a program uses torchao's operators. Return False if it is not an archive."""
+def _uses_torchao_operators(path: Path) -> bool:
+    """Return whether a program uses torchao's operators; False if the file is not an archive."""
     try:
         with open_binary(path) as file, zipfile.ZipFile(file) as archive:
             texts = [archive.read(name) for name in archive.namelist() if name.endswith(".json")]
     except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
         return False
-    return any(word in text for text in texts for word in _OPERATORS)
+    return any(word in text for text in texts for word in _TORCHAO_OPERATORS)
 
 
-def _register_operators(path: Path) -> None:
-    """Let torchao register its operators.
+def _register_torchao_operators(path: Path) -> None:
+    """Import torchao, which registers its operators.
 
     Raises:
         MissingExtraError: It is not installed.

@@ -15,7 +15,7 @@ from qdebug.errors import UsageError
 
 __all__ = ["check_not_captured", "gpu_facts", "on_host", "random_states", "restore_random_states"]
 
-_MOST_BYTES = 256 * 2**20
+_MAX_BUFFER_BYTES = 256 * 2**20
 """Maximum size of the buffer. Larger tensors are copied to separate memory."""
 _thread_local = threading.local()
 
@@ -32,10 +32,10 @@ def on_host(tensor: Any) -> Any:
     import torch
 
     size = tensor.numel() * tensor.element_size()
-    if tensor.device.type != "cuda" or not 0 < size <= _MOST_BYTES:
+    if tensor.device.type != "cuda" or not 0 < size <= _MAX_BUFFER_BYTES:
         return tensor.cpu()
     with torch.cuda.device(tensor.device):
-        host_copy = _buffer(size)[:size].view(tensor.dtype).view(tensor.shape)
+        host_copy = _get_pinned_buffer(size)[:size].view(tensor.dtype).view(tensor.shape)
         host_copy.copy_(tensor, non_blocking=True)  # queued after its producer kernel
         copied_event = torch.cuda.Event()
         copied_event.record(torch.cuda.current_stream())
@@ -43,13 +43,13 @@ def on_host(tensor: Any) -> Any:
     return host_copy
 
 
-def _buffer(size: int) -> Any:
+def _get_pinned_buffer(size: int) -> Any:
     """Return the thread's page-locked buffer, with at least the given number of bytes."""
     import torch
 
     buffer = getattr(_thread_local, "buffer", None)
     if buffer is None or buffer.numel() < size:
-        with torch.inference_mode(mode=False):  # a buffer made in inference mode cannot be written outside of it
+        with torch.inference_mode(mode=False):  # a buffer created in inference mode cannot be written outside of it
             buffer = _thread_local.buffer = torch.empty(
                 1 << (size - 1).bit_length(), dtype=torch.uint8, pin_memory=True
             )
@@ -57,7 +57,7 @@ def _buffer(size: int) -> Any:
 
 
 def check_not_captured() -> None:
-    """Refuse a call that is captured in a CUDA graph, since nothing runs then and tensors do not have values.
+    """Raise an error if the call is being captured into a CUDA graph: nothing runs, so tensors have no values.
 
     Raises:
         UsageError: The call is captured.
@@ -103,17 +103,17 @@ def gpu_facts(devices: Iterable[Any]) -> dict[str, Any]:
 
 
 def _allows_tf32(switches: Any, newer_switches: Any) -> bool:
-    """Read a switch. PyTorch refuses to read the older form once the newer one was set."""
+    """Return whether TF32 is allowed. PyTorch refuses to read the older switch after the newer one was set."""
     try:
         return bool(switches.allow_tf32)
     except RuntimeError:
         return bool(newer_switches.fp32_precision == "tf32")
 
 
-def _fact_or_none(fact: Callable[[], Any]) -> Any:
-    """Return a fact; None if PyTorch does not report it, which must not abort a recording."""
+def _fact_or_none(read_fact: Callable[[], Any]) -> Any:
+    """Return a fact; None if PyTorch does not report it, since this must not abort a recording."""
     try:
-        return fact()
+        return read_fact()
     except (RuntimeError, AttributeError):
         return None
 

@@ -1,7 +1,7 @@
-"""The graph of an exported program as a runtime that folds nodes executes it: an accelerator's delegate, or a compiler.
+"""The graph of an exported program as executed by a runtime that folds nodes: a delegate, or a compiler.
 
-If it computes with integers, a convolution with the DequantizeLinear before and the QuantizeLinear after it is one
-operator. Only its codes exist and can be tapped, and it is described as a single node.
+A runtime with integer kernels folds a convolution, the DequantizeLinear before it and the QuantizeLinear after it into
+one operator. This is described as a single node, since only its codes exist and can be tapped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qdebug.errors import BackendError
 __all__ = ["PORTABLE", "DelegatedGraph"]
 
 PORTABLE = "portable"
-"""Placement of unfolded nodes, each of which a kernel of the runtime runs."""
+"""Placement of nodes that are not delegated: the runtime's own kernels run them one by one."""
 _ACTIVATIONS = frozenset(("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default", "aten.relu6.default"))
 """Operators that are folded into a preceding integer operator."""
 
@@ -35,7 +35,7 @@ class _Fold:
     """An integer operator that a delegate folds from several nodes.
 
     Args:
-        node: The fx node that is computed.
+        node: The fx node of its operator.
         activation: Its fused activation under TensorFlow Lite's name; "" without one.
         folded_names: Names of the fx nodes folded into it.
     """
@@ -51,8 +51,8 @@ class DelegatedGraph(ExportedGraph):
     Args:
         program: The program, a `torch.export.ExportedProgram`, without in-place operators.
         placement: The delegate that runs each fx node, or "portable".
-        every: Whether each tensor is tapped, so that no operators are folded.
-        fused: Whether readers dequantize codes themselves, so that dequantized values never exist.
+        taps_everything: Whether each tensor is tapped, so that no operators are folded.
+        readers_dequantize: Whether every reader dequantizes codes itself, so that dequantized values never exist.
 
     Attributes:
         taps: Fx nodes to add as outputs, with the names of their tensors.
@@ -66,7 +66,7 @@ class DelegatedGraph(ExportedGraph):
     ) -> None:
         self._placement, self._taps_everything = placement, taps_everything
         self._fx_nodes = {node.name: node for node in program.graph.nodes}
-        self._fold_by_quantizer = {} if taps_everything else dict(self._folds())
+        self._fold_by_quantizer = {} if taps_everything else dict(self._find_folds())
         self._integer_ops = {fold.node.name for fold in self._fold_by_quantizer.values()}
         readers = (
             {node.name for node in self._fx_nodes.values() if node.op == "call_function"}
@@ -100,7 +100,7 @@ class DelegatedGraph(ExportedGraph):
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def _declare_node(self, node: Any) -> None:
-        """Declare a node as it runs. An integer operator reads and writes codes, and is folded from several nodes."""
+        """Declare a node. The last of several folded nodes becomes their integer operator, which computes on codes."""
         if node.name in self._folded_names:
             if _is_dequantizer(node):
                 self._name_of_node[node.name] = self._name_of_node.get(node.args[0].name, "")
@@ -126,20 +126,20 @@ class DelegatedGraph(ExportedGraph):
                 self._infos[graph_node.outputs[0]], stands_for=node.args[0].name
             )
 
-    def _is_left_out(self, node: Any) -> bool:  # noqa: ARG002  what chooses a scale is a node that runs
+    def _is_left_out(self, node: Any) -> bool:  # noqa: ARG002  nodes that choose a scale do run here
         return False
 
-    def _title(self, node: Any) -> str:
+    def _node_name(self, node: Any) -> str:
         return str(node.name)
 
-    def _arguments(self, node: Any, title: str) -> Arguments:
+    def _node_arguments(self, node: Any, title: str) -> Arguments:
         if schema_of(node.target) is None:
             raise BackendError(
                 f"The program has control flow ({node.target}), whose branches cannot be recorded.",
                 hint="Export it without control flow, or record the branches as separate programs.",
             )
         fold = self._fold_by_quantizer.get(node.name)
-        return super()._arguments(node if fold is None else fold.node, title)
+        return super()._node_arguments(node if fold is None else fold.node, title)
 
     # -- taps --------------------------------------------------------------------------------------------------------
 
@@ -164,38 +164,40 @@ class DelegatedGraph(ExportedGraph):
         """Return whether a node reads dequantized codes and its result is quantized, so that a delegate folds it."""
         if _is_dequantizer(node) or _is_quantizer(node) or not node.users:
             return False
-        source = node.args[0] if _is_fused(node) else node
+        source = node.args[0] if _is_fused_activation(node) else node
         reads_codes = any(map(_is_dequantizer, source.all_input_nodes))
         return reads_codes and all(
-            _is_quantizer(user) or (_is_fused(user) and self._is_inner(user)) for user in node.users
+            _is_quantizer(user) or (_is_fused_activation(user) and self._is_inner(user)) for user in node.users
         )
 
-    def without_dequantized(self) -> bool:
-        """Drop taps on dequantized values, which may change how a delegate folds. Return False if there are none."""
-        given_up = [name for name in self.taps if _is_dequantizer(self._fx_nodes[name]) and not self._taps_everything]
-        for name in given_up:
+    def drop_dequantized_taps(self) -> bool:
+        """Drop taps on dequantized values, which may change how a delegate folds. Return whether there were any."""
+        dropped_taps = [
+            name for name in self.taps if _is_dequantizer(self._fx_nodes[name]) and not self._taps_everything
+        ]
+        for name in dropped_taps:
             tensor = self.taps.pop(name)
             self.skipped[tensor] = _DEQUANTIZED_REASON.format(self._placement.get(name, PORTABLE))
-        return bool(given_up)
+        return bool(dropped_taps)
 
     # -- integer operators -------------------------------------------------------------------------------------------
 
-    def _folds(self) -> Iterator[tuple[str, _Fold]]:
+    def _find_folds(self) -> Iterator[tuple[str, _Fold]]:
         """Yield the integer operators that a delegate computes, keyed by the fx node that quantizes the result."""
         for node in self._fx_nodes.values():
-            if _is_quantizer(node) and (fold := self._fold(node)) is not None:
+            if _is_quantizer(node) and (fold := self._find_fold(node)) is not None:
                 yield node.name, fold
 
-    def _fold(self, quantizer: Any) -> _Fold | None:
+    def _find_fold(self, quantizer: Any) -> _Fold | None:
         delegate = self._placement.get(quantizer.name, PORTABLE)
         node, folded_names, activation = quantizer.args[0], [], ""
         if _is_dynamic(quantizer):
             return None
-        if _is_fused(node) and len(node.users) == 1:
-            word = _activation_word(node)
-            if word is None:
+        if _is_fused_activation(node) and len(node.users) == 1:
+            activation_name = _activation_name(node)
+            if activation_name is None:
                 return None
-            activation, folded_names, node = word, [node.name], node.args[0]
+            activation, folded_names, node = activation_name, [node.name], node.args[0]
         if node.op != "call_function" or len(node.users) != 1 or delegate == PORTABLE:
             return None
         if self._placement.get(node.name) != delegate or not hasattr(node.meta.get("val"), "dtype"):
@@ -227,18 +229,18 @@ def _is_activation(node: Any) -> bool:
     return str(node.target) in _ACTIVATIONS
 
 
-def _is_fused(node: Any) -> bool:
+def _is_fused_activation(node: Any) -> bool:
     """Return whether a node is an activation applied to an operator's result rather than to dequantized values."""
     return _is_activation(node) and not _is_dequantizer(node.args[0])
 
 
-def _activation_word(node: Any) -> str | None:
+def _activation_name(node: Any) -> str | None:
     """Return TensorFlow Lite's name for an activation; None without one."""
     if str(node.target) == "aten.relu.default":
         return "RELU"
     limits: tuple[float, ...] = tuple(float(limit) for limit in node.args[1:3] if isinstance(limit, int | float))
-    words: Mapping[tuple[float, ...], str] = {(0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_TO_1"}
-    return words.get(limits)
+    names_by_limits: Mapping[tuple[float, ...], str] = {(0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_TO_1"}
+    return names_by_limits.get(limits)
 
 
 def _are_all_in(users: Mapping[Any, Any], names: set[str]) -> bool:

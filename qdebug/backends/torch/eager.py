@@ -4,7 +4,7 @@ The call itself is the plain run. Afterwards, the module is run once more, on co
 state of buffers and random numbers. That run is recorded, and the outputs of both runs are compared bit for bit.
 
 There are two methods. torch.export gives a graph with attributes and source lines. If it fails, or would decompose
-tensor subclasses, a dispatch mode sees each operator while it runs, and hooks identify the module that runs it.
+tensor subclasses, a dispatch mode records each operator while it runs, and hooks identify the module that runs it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from qdebug.backends.torch.cuda import check_not_captured, random_states, restor
 from qdebug.backends.torch.exported import ExportedGraph
 from qdebug.backends.torch.ops import (
     array_of,
-    facts_of,
-    holds_others,
+    make_run_facts,
     put_tensor,
     torch_errors,
     unreadable_reason,
     weight_of,
+    wraps_tensors,
 )
 from qdebug.backends.torch.watch import Watch
 from qdebug.errors import BackendError, UsageError
@@ -117,7 +117,7 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
         self._recorder.__exit__(kind, error, trace)
 
     def _prepare(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Save everything that the call may change: inputs, buffers, and the state of random numbers."""
+        """Save everything that the call may change: inputs, buffers, and the state of the random number generators."""
         if not self._is_recording:
             check_not_captured()
             self._state_before = _StateBeforeCall(module, args, kwargs)
@@ -140,7 +140,7 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
     def _record_call(self, state_before: _StateBeforeCall, plain_outputs: Sequence[Any]) -> None:
         if self._run is None:
             self._run = self._choose_method(state_before)
-            self._recorder = self._run.recorder(state_before, self._path, self._options)
+            self._recorder = self._run.open_recorder(state_before, self._path, self._options)
         recorder = self._recorder
         if recorder is None:
             return
@@ -158,14 +158,14 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
     def _choose_method(
         self, state_before: _StateBeforeCall
     ) -> _ExportRecording | _DispatchRecording | _OutputsRecording:
-        """Choose the recording method, and note the reason."""
+        """Choose the recording method, and note why torch.export is not used."""
         if self._taps == "outputs":
             return _OutputsRecording(self._model)
         reason = "" if self._way == "dispatch" else _unfit_reason(self._model)
         if self._way == "export" or (self._way == "auto" and not reason):
             try:
                 return _ExportRecording(self._model, state_before, weights=self._weights)
-            except Exception as error:  # torch.export may raise anything for an unsupported model
+            except Exception as error:  # torch.export raises many types of exceptions
                 if self._way == "export":
                     with torch_errors("torch.export refused the model", _HINT):
                         raise
@@ -174,10 +174,10 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
 
 
 def _check_model(model: Any, taps: str) -> None:
-    """Refuse modules without hooks, and compiled modules unless only outputs are recorded.
+    """Check that a model is a module and, unless only outputs are recorded, is not compiled.
 
     Raises:
-        UsageError: The module is refused.
+        UsageError: The model is not a module, or is compiled.
     """
     import torch
 
@@ -202,7 +202,7 @@ def _unfit_reason(model: Any) -> str:
     import torch
 
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if holds_others(tensor):
+        if wraps_tensors(tensor):
             return f"{name} is a {type(tensor).__name__}, which torch.export decomposes"
     if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):
         return "autocast is on, and torch.export does not show its casts"
@@ -234,7 +234,7 @@ class _StateBeforeCall:
         return _copy_tensors(self._args[0]), _copy_tensors(self._args[1])
 
     def gradients(self) -> Any:
-        """Return a context that enables gradients if the call did, since some kernels depend on it."""
+        """Return a context that enables gradients if the call did, since the choice of some kernels depends on it."""
         import torch
 
         return torch.set_grad_enabled(self._has_gradients)
@@ -303,7 +303,7 @@ class _ExportRecording:
 
     Args:
         model: The module.
-        before: The first call.
+        state_before: The state before the first call.
         weights: Whether constants are recorded.
     """
 
@@ -317,13 +317,13 @@ class _ExportRecording:
         self._exported = ExportedGraph(program)
         if any("runs inside" in note for note in self._exported.notes.values()):
             raise ValueError("it has control flow, whose bodies are separate graphs")
-        self._versions = _versions(model)
+        self._weight_versions = _weight_versions(model)
 
-    def recorder(self, state_before: _StateBeforeCall, path: Any, options: Mapping[str, Any]) -> Recorder:
+    def open_recorder(self, state_before: _StateBeforeCall, path: Any, options: Mapping[str, Any]) -> Recorder:
         """Open the recorder, and record the constants."""
         exported_graph = self._exported
         facts = replace(
-            facts_of(
+            make_run_facts(
                 "torch.export, run node by node",
                 exported_graph.notes.values(),
                 taps="faithful",
@@ -340,7 +340,7 @@ class _ExportRecording:
 
     def record(self, state_before: _StateBeforeCall, recorder: Recorder) -> Sequence[str]:
         """Record one call, and return the names of its outputs."""
-        if _versions(self._model) != self._versions:
+        if _weight_versions(self._model) != self._weight_versions:
             raise BackendError(
                 "The weights of the model changed between two calls inside the with block.",
                 hint="Record the calls before and after into separate files.",
@@ -357,7 +357,7 @@ class _ExportRecording:
         return self._exported.output_names
 
     def _check_shapes(self, feed: Mapping[str, Any]) -> None:
-        """Refuse inputs whose shapes differ from the first call's, for which the graph was made.
+        """Check that the inputs have the shapes of the first call, for which the graph was exported.
 
         Raises:
             BackendError: A shape differs.
@@ -373,7 +373,7 @@ class _ExportRecording:
 
 @contextmanager
 def _without_output() -> Iterator[None]:
-    """Suppress the output of torch.export on failures, since its exception repeats it."""
+    """Suppress what torch.export prints on a failure, since its exception repeats it."""
     level_before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -387,7 +387,7 @@ def _without_output() -> Iterator[None]:
         logging.disable(level_before)
 
 
-def _versions(model: Any) -> list[tuple[int, int]]:
+def _weight_versions(model: Any) -> list[tuple[int, int]]:
     """Return a value that changes whenever a weight changes."""
     return [(id(weight), weight._version) for weight in model.parameters() if not weight.is_inference()]  # noqa: SLF001
 
@@ -402,12 +402,15 @@ class _OutputsRecording:
     def __init__(self, model: Any) -> None:
         self._model = model
 
-    def recorder(self, state_before: _StateBeforeCall, path: Any, options: Mapping[str, Any]) -> Recorder:
+    def open_recorder(self, state_before: _StateBeforeCall, path: Any, options: Mapping[str, Any]) -> Recorder:
         """Open the recorder."""
         is_compiled = hasattr(self._model, "_orig_mod") or getattr(self._model, "_compiled_call_impl", None) is not None
-        place = "the kernels that torch.compile made" if is_compiled else "the module"
-        facts = facts_of(
-            "inputs and outputs", [f"nothing inside {place} is recorded"], taps="outputs", devices=state_before.devices
+        unrecorded_part = "the kernels that torch.compile made" if is_compiled else "the module"
+        facts = make_run_facts(
+            "inputs and outputs",
+            [f"nothing inside {unrecorded_part} is recorded"],
+            taps="outputs",
+            devices=state_before.devices,
         )
         model = getattr(self._model, "_orig_mod", self._model)
         return Recorder(path, **{**recorded_facts(replace(facts, model=type(model).__name__)), **options})
@@ -444,13 +447,13 @@ class _DispatchRecording:
         self._constants = dict((*model.named_parameters(), *model.named_buffers()))
         self._recorded: set[str] = set()
 
-    def recorder(self, state_before: _StateBeforeCall, path: Any, options: Mapping[str, Any]) -> Recorder:
+    def open_recorder(self, state_before: _StateBeforeCall, path: Any, options: Mapping[str, Any]) -> Recorder:
         """Open the recorder."""
         notes = [
             weight.note for constant in self._constants.values() if (weight := weight_of(constant)) and weight.note
         ]
         way = f"dispatch mode ({self._reason})"
-        base_facts = facts_of(way, dict.fromkeys(notes), taps="faithful", devices=state_before.devices)
+        base_facts = make_run_facts(way, dict.fromkeys(notes), taps="faithful", devices=state_before.devices)
         facts = replace(base_facts, model=type(self._model).__name__)
         return Recorder(path, **{**recorded_facts(facts), **options})
 
@@ -463,7 +466,7 @@ class _DispatchRecording:
         watch = Watch(recorder, self._constants, state_before.changed_buffers, self._recorded, weights=self._weights)
         for name, leaf in zip(names, _leaves((args, kwargs)), strict=True):
             if leaf is not None:
-                watch.declare(name, leaf)
+                watch.record_input(name, leaf)
         with (
             torch_errors("The model failed while it was recorded", _HINT),
             torch.inference_mode(),

@@ -21,12 +21,12 @@ import numpy as np
 from qdebug.backends.torch.ops import (
     Arguments,
     Names,
-    arguments,
     array_of,
     bind_arguments,
     dtype_of,
     dtype_of_number,
     is_quantizer,
+    node_arguments,
     node_title,
     put_tensor,
     quant_of_arguments,
@@ -40,10 +40,10 @@ from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 if TYPE_CHECKING:
     from qdebug.recording.recorder import Recorder
 
-__all__ = ["ExportedGraph", "load_program", "place_of", "without_logging", "without_mutation"]
+__all__ = ["ExportedGraph", "load_program", "origin_of", "without_logging", "without_mutation"]
 
 _OnTensor = Callable[[str, Any, QuantParams | None], None]
-"""Called with the name of a tensor, its elements, and the scale if it applies only to these elements."""
+"""Called with the name of a tensor, its elements, and its quantization if that was chosen during the run."""
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def load_program(path: Path) -> Any:
     with without_logging():
         try:
             return torch.export.load(path)
-        except Exception as error:  # the loader may raise anything for another file
+        except Exception as error:  # the loader raises many types of exceptions
             text = " ".join(str(error).split())
             raise UsageError(
                 f"The file {str(path)!r} cannot be read as an exported program: {text[:200].rstrip('.')}.",
@@ -87,11 +87,13 @@ class ExportedGraph:
     Attributes:
         original: The given program.
         program: The program that is run node by node.
-        graph: Its graph. Varying shapes are left open, since the shapes of the run are recorded.
-        inputs: The inputs to feed, with their fixed extents.
+        graph: Its graph. Shapes that vary are None, since the shapes of the run are recorded.
+        inputs: The inputs to feed. Extents that vary are None.
+        extent_names: Names of the dimensions of each input; "" for a fixed extent.
         constants: Elements of its constants by name.
         states: Names of the buffers that it changes, with the tensor that holds the new value.
-        notes: Remarks about the recording: parts that run differently, or are not recorded.
+        notes: Remarks about parts that run differently or are not recorded, by a key that avoids repetitions.
+        skipped: Reasons why tensors are not recorded, by the tensor's name.
     """
 
     def __init__(self, program: Any) -> None:
@@ -160,9 +162,9 @@ class ExportedGraph:
             self._sources[node.name] = str(spec.target)
             self._declare(name, node.meta["val"], Role.ACTIVATION if spec.target in mutated_buffers else Role.CONSTANT)
             if spec.target not in mutated_buffers:
-                self._keep_constant(name, self.value(str(spec.target)))
+                self._add_constant(name, self.value(str(spec.target)))
 
-    def _keep_constant(self, name: str, tensor: Any) -> None:
+    def _add_constant(self, name: str, tensor: Any) -> None:
         weight = None if tensor is None else weight_of(tensor)
         if weight is None:
             self.skipped[name] = (
@@ -199,14 +201,14 @@ class ExportedGraph:
             elif node.op == "get_attr" and _is_tensor(attribute := getattr(self._module, str(node.target), None)):
                 self._name_of_node[node.name] = name = self._names.unique(str(node.target))
                 self._declare(name, attribute, Role.CONSTANT)
-                self._keep_constant(name, attribute)
+                self._add_constant(name, attribute)
 
     def _declare_node(self, node: Any) -> None:
         value = node.meta.get("val")
         values = list(value) if isinstance(value, tuple | list) else [value]
         if not any(_is_tensor(item) for item in values) or self._is_left_out(node):
             return
-        title = self._names.unique(self._title(node))
+        title = self._names.unique(self._node_name(node))
         read_positions = {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
         outputs = tuple(
             (title if position == 0 else self._names.unique(f"{title}:{position}"))
@@ -220,7 +222,7 @@ class ExportedGraph:
         self._outputs[node.name] = outputs
         if len(values) == 1 and not isinstance(value, tuple | list):
             self._name_of_node[node.name] = outputs[0]
-        parsed_arguments = self._arguments(node, title)
+        parsed_arguments = self._node_arguments(node, title)
         input_dtypes = [self._infos[name].dtype or "" for name in parsed_arguments.inputs if name in self._infos]
         for name, number in parsed_arguments.numbers.items():
             dtype = dtype_of_number(input_dtypes, number)
@@ -232,35 +234,35 @@ class ExportedGraph:
             inputs=parsed_arguments.inputs,
             outputs=outputs,
             attrs=parsed_arguments.attrs,
-            origin=place_of(_module_of(node)[0], node.meta.get("stack_trace")),
+            origin=origin_of(_module_of(node)[0], node.meta.get("stack_trace")),
             placement=str(next(item.device for item in values if _is_tensor(item))),
         )
         self._note_scale(node, title)
 
     def _is_left_out(self, node: Any) -> bool:
-        """Return whether a node is left out because its results are recorded as scale and zero point of codes."""
+        """Return whether a node is left out, because its results are recorded as the scale and zero point of codes."""
         return _is_read_as_scale_only(node)
 
-    def _title(self, node: Any) -> str:
+    def _node_name(self, node: Any) -> str:
         """Return the name of a node."""
         return node_title(*_module_of(node), str(node.target))
 
-    def _arguments(self, node: Any, title: str) -> Arguments:
+    def _node_arguments(self, node: Any, title: str) -> Arguments:
         from torch.fx import Node as FxNode
 
         def name_of(value: Any) -> str | None:
             return self._name_of_node.get(value.name) if isinstance(value, FxNode) else None
 
-        if schema_of(node.target) is None:  # control flow, and operators that hold graphs of their own
+        if schema_of(node.target) is None:  # control flow, or another operator that contains graphs
             word = str(getattr(node.target, "__name__", node.target))
             self.notes[word] = f"what runs inside {word!r} is not recorded"
             input_names = [name_of(input_node) for input_node in node.all_input_nodes]
             return Arguments(inputs=tuple(name for name in input_names if name))
         bound_arguments = bind_arguments(node.target, node.args, node.kwargs)
-        return arguments(schema_of(node.target), bound_arguments, node=title, name_of=name_of)
+        return node_arguments(schema_of(node.target), bound_arguments, node=title, name_of=name_of)
 
     def _note_scale(self, node: Any, title: str) -> None:
-        """Note the scale in a node's arguments, for the codes that it writes or reads."""
+        """Note the scale in a node's arguments as that of the codes that it writes or reads."""
         if schema_of(node.target) is None:
             return
         op, known_arguments = str(node.target), self._resolved_arguments(node)
@@ -302,7 +304,7 @@ class ExportedGraph:
         """Name of each output in the program's order; "" if the output is not a tensor."""
         return tuple(self._name_of_node.get(str(name), "") for name in self.program.graph_signature.user_outputs)
 
-    def call_of(self, feed: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def call_arguments_for(self, feed: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments for calling a program, by position and by name.
 
         Args:
@@ -310,10 +312,10 @@ class ExportedGraph:
         """
         from torch.export import pytree
 
-        args, kwargs = pytree.tree_unflatten(self.leaves_of(feed), self.program.call_spec.in_spec)
+        args, kwargs = pytree.tree_unflatten(self.input_leaves(feed), self.program.call_spec.in_spec)
         return tuple(args), dict(kwargs)
 
-    def leaves_of(self, feed: Mapping[str, Any]) -> list[Any]:
+    def input_leaves(self, feed: Mapping[str, Any]) -> list[Any]:
         """Return the value of each input, in order, on the program's device.
 
         Args:
@@ -397,15 +399,17 @@ class ExportedGraph:
         return getattr(spec.get(placeholder), "value", None)
 
     def _run_time_scale(self, node: Any, name: str, tensor: Any, run: Any) -> QuantParams | None:
-        """Return the scale of codes that was chosen during the run; None if the graph states it, or without codes."""
+        """Return the quantization that a node chose during the run; None if it is constant or there are no codes."""
         if self._infos[name].quant is not None or schema_of(node.target) is None or not is_quantizer(node.target):
             return None
         args, kwargs = run.fetch_args_kwargs_from_env(node)
-        call_arguments = {key: _to_plain(value) for key, value in bind_arguments(node.target, args, kwargs).items()}
+        call_arguments = {
+            key: _to_plain_value(value) for key, value in bind_arguments(node.target, args, kwargs).items()
+        }
         return quant_of_arguments(node.target, call_arguments, self._infos[name].dtype or "", list(tensor.shape))
 
 
-def _to_plain(value: Any) -> Any:
+def _to_plain_value(value: Any) -> Any:
     import torch
 
     return array_of(value) if isinstance(value, torch.Tensor) and unreadable_reason(value) is None else value
@@ -443,22 +447,22 @@ def _module_of(node: Any) -> tuple[str, str]:
     return str(path), kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
 
 
-_INSIDE = re.compile(r"(site|dist)-packages/torch/")
-"""Path pattern of PyTorch's own code. Code that calls it belongs to the model."""
+_TORCH_SOURCES = re.compile(r"(site|dist)-packages/torch/")
+"""Pattern in the paths of PyTorch's own source files. Other files belong to the model."""
 
 
-def place_of(path: str, trace: str | None = None) -> tuple[str, ...]:
+def origin_of(path: str, trace: str | None = None) -> tuple[str, ...]:
     """Return the origin of a node: its module, and the line of the model's code that called it.
 
     Args:
         path: Path of the module.
         trace: The stack as Python prints it, outermost call first.
     """
-    place = ""
+    source_line = ""
     for line in (trace or "").splitlines():
         parts = line.strip().split('"')
-        if len(parts) == 3 and parts[0] == "File " and not _INSIDE.search(parts[1]):
+        if len(parts) == 3 and parts[0] == "File " and not _TORCH_SOURCES.search(parts[1]):
             number = parts[2].removeprefix(", line ").partition(",")[0]
-            place = f"{parts[1].rpartition('/')[2]}:{number}"
-    text = f"{path} ({place})" if path and place else path or place
+            source_line = f"{parts[1].rpartition('/')[2]}:{number}"
+    text = f"{path} ({source_line})" if path and source_line else path or source_line
     return (text,) if text else ()

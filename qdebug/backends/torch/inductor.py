@@ -2,7 +2,7 @@
 
 Inductor compiles a program quantized by PT2E for x86 into integer operators of oneDNN, and fuses the rest into its own
 kernels, with codes between them. A second program has these codes as additional outputs. It must be compiled to the
-same operators and give bit-identical outputs. Tensors for which it does not are left out.
+same operators and give bit-identical outputs. Tensors that prevent this are left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.protocol import Feeds, OnProgress, RunFacts, harmless_parts
+from qdebug.backends.protocol import Feeds, OnProgress, RunFacts, split_into_harmless_taps
 from qdebug.backends.torch.delegated import DelegatedGraph
 from qdebug.backends.torch.exported import without_logging
 from qdebug.backends.torch.ops import array_of, tensor_of, torch_errors
@@ -41,14 +41,14 @@ PASSES = (
     "comprehensive_padding",
     "cpp.enable_loop_tail_vec",
 )
-"""Settings of `torch._inductor.config` that are on and that may change results, by the phase that reads them."""
+"""Settings of `torch._inductor.config` that are on and may change results, in the order of compilation."""
 _COMPILE_HINT = "Check that torch.compile(torch.export.load(FILE).module()) runs here. It needs a C++ compiler."
 _OUTPUT_ORDER_OP = "inductor_force_stride_order.default"
 """Operator that inductor adds for each output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Compiled:
+class _CompiledProgram:
     """A compiled program.
 
     Args:
@@ -84,13 +84,13 @@ class CompiledRun:
                 "The program changes tensors in place, which cannot be recorded in compiled programs.",
                 hint="Record it operator by operator: --backend torch.",
             )
-        self._exported.without_dequantized()
+        self._exported.drop_dequantized_taps()
         self.facts = replace(facts, extent_names=self._exported.extent_names)
         self.graph = self._exported.graph
         self.inputs: tuple[TensorInfo, ...] = tuple(self._exported.inputs)
         self.outputs: tuple[str, ...] = self.graph.outputs
         self._weights, self._disabled = weights, tuple(disabled)
-        self._plain: _Compiled | None = None
+        self._plain: _CompiledProgram | None = None
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the constants to record, one at a time; none if the run was opened without weights."""
@@ -121,7 +121,7 @@ class CompiledRun:
         plain_program = self._plain_program(first_feed)
         plain_outputs = self._run(plain_program, first_feed)
 
-        def try_taps(names: Sequence[str]) -> _Compiled | None:
+        def try_taps(names: Sequence[str]) -> _CompiledProgram | None:
             tapped_program = self._compile(first_feed, names)
             arrays = self._run(tapped_program, first_feed, names)
             has_same_outputs = all(
@@ -137,7 +137,7 @@ class CompiledRun:
         def skip_tap(name: str) -> None:
             recorder.skip(self._exported.taps[name], "a tap on it changes the outputs or the operators")
 
-        parts = [((), plain_program), *(harmless_parts(taps, try_taps, skip_tap) if taps else ())]
+        parts = [((), plain_program), *(split_into_harmless_taps(taps, try_taps, skip_tap) if taps else ())]
         places = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
         for runs_done, (sample, step) in enumerate(places, start=1):
             recorder.at(sample, step)
@@ -152,25 +152,25 @@ class CompiledRun:
                 on_progress(runs_done, len(places), f"sample {sample}")
 
     def _run(
-        self, program: _Compiled, feed: Mapping[str, np.ndarray], taps: Sequence[str] = ()
+        self, program: _CompiledProgram, feed: Mapping[str, np.ndarray], taps: Sequence[str] = ()
     ) -> dict[str, np.ndarray]:
-        """Return outputs and taps by the names of their tensors."""
+        """Run a program, and return its outputs and taps by the names of their tensors."""
         import torch
 
         with torch_errors("PyTorch failed", _COMPILE_HINT), torch.no_grad():
-            leaves = _raise_first_error(lambda: program.call(*self._inputs(feed)))
+            leaves = _call_raising_root_cause(lambda: program.call(*self._inputs(feed)))
         names = (*self._exported.output_names, *(self._exported.taps[name] for name in taps))
         return {name: array_of(leaf).copy() for name, leaf in zip(names, leaves, strict=True) if name}
 
     def _inputs(self, feed: Mapping[str, np.ndarray]) -> list[Any]:
-        return self._exported.leaves_of({info.name: tensor_of(feed[info.name]) for info in self.inputs})
+        return self._exported.input_leaves({info.name: tensor_of(feed[info.name]) for info in self.inputs})
 
-    def _plain_program(self, feed: Mapping[str, np.ndarray]) -> _Compiled:
+    def _plain_program(self, feed: Mapping[str, np.ndarray]) -> _CompiledProgram:
         if self._plain is None:
             self._plain = self._compile(feed, ())
         return self._plain
 
-    def _compile(self, feed: Mapping[str, np.ndarray], taps: Sequence[str]) -> _Compiled:
+    def _compile(self, feed: Mapping[str, np.ndarray], taps: Sequence[str]) -> _CompiledProgram:
         """Compile the program with additional outputs, for the input shapes of a feed.
 
         Args:
@@ -182,28 +182,28 @@ class CompiledRun:
 
         operators: Counter[str] = Counter()
 
-        def note(graph: Any) -> None:
+        def count_operators(graph: Any) -> None:
             call_targets = [node.target for node in graph.nodes if node.op == "call_function"]
             operators.update(str(getattr(target, "__name__", target)) for target in call_targets)
 
-        config_patch = {"freezing": True, "fx_graph_cache": False, "post_grad_custom_post_pass": note}
+        config_patch = {"freezing": True, "fx_graph_cache": False, "post_grad_custom_post_pass": count_operators}
         config_patch |= dict.fromkeys(self._disabled, False)
         with torch_errors("PyTorch cannot compile the program", _COMPILE_HINT), without_logging(), torch.no_grad():
-            compiled_call = torch.compile(self._module(taps), fullgraph=True, dynamic=False)
+            compiled_call = torch.compile(self._tapped_module(taps), fullgraph=True, dynamic=False)
             with config.patch(config_patch):
-                _raise_first_error(lambda: compiled_call(*self._inputs(feed)))
+                _call_raising_root_cause(lambda: compiled_call(*self._inputs(feed)))
         operators.pop(_OUTPUT_ORDER_OP, None)
-        return _Compiled(call=compiled_call, operators=operators)
+        return _CompiledProgram(call=compiled_call, operators=operators)
 
-    def _module(self, taps: Sequence[str]) -> Any:
-        """Return the program as a module on plain tensors, with the given fx nodes as additional results."""
+    def _tapped_module(self, taps: Sequence[str]) -> Any:
+        """Return a module that returns a flat list: the program's outputs, then the results of the given fx nodes."""
         from torch import fx
         from torch.export import pytree
 
         module = self._exported.program.module(check_guards=False)
         nodes = {node.name: node for node in module.graph.nodes}
-        end = next(node for node in module.graph.nodes if node.op == "output")
-        end.args = ((*pytree.tree_leaves(end.args[0]), *(nodes[name] for name in taps)),)
+        output_node = next(node for node in module.graph.nodes if node.op == "output")
+        output_node.args = ((*pytree.tree_leaves(output_node.args[0]), *(nodes[name] for name in taps)),)
         module.graph.set_codegen(fx.graph.CodeGen())
         return fx.GraphModule(module, module.graph)
 
@@ -216,7 +216,7 @@ def check_settings(names: Sequence[str]) -> None:
     """Check that inductor has settings of these names to turn off.
 
     Raises:
-        UsageError: This version of PyTorch has no such setting, or it is no switch.
+        UsageError: This version of PyTorch has no such setting, or it is not a switch.
     """
     from torch._inductor import config
 
@@ -230,12 +230,12 @@ def check_settings(names: Sequence[str]) -> None:
             )
 
 
-def _raise_first_error(work: Callable[[], Any]) -> Any:
-    """Call a function, and raise its first error, since PyTorch's compiler reports kernel errors as its own."""
+def _call_raising_root_cause(work: Callable[[], Any]) -> Any:
+    """Call a function. If it fails, raise the root cause, which PyTorch's compiler wraps in its own exceptions."""
     try:
         return work()
     except Exception as error:
-        first_error: BaseException = error
-        while first_error.__cause__ or first_error.__context__:
-            first_error = first_error.__cause__ or first_error.__context__ or first_error
-        raise RuntimeError(f"{type(first_error).__name__}: {first_error}") from error
+        root_cause: BaseException = error
+        while root_cause.__cause__ or root_cause.__context__:
+            root_cause = root_cause.__cause__ or root_cause.__context__ or root_cause
+        raise RuntimeError(f"{type(root_cause).__name__}: {root_cause}") from error

@@ -32,38 +32,38 @@ __all__ = [
     "Arguments",
     "Codes",
     "Names",
-    "arguments",
     "array_of",
     "bind_arguments",
     "codes_of",
     "dtype_of",
     "dtype_of_number",
-    "facts_of",
-    "holds_others",
     "is_quantizer",
+    "make_run_facts",
+    "node_arguments",
     "node_title",
     "put_constant",
     "put_tensor",
     "quant_of_arguments",
     "quant_of_codes",
-    "quantizes_data",
+    "quantizes_activations",
     "schema_of",
     "tensor_of",
     "torch_errors",
     "unreadable_reason",
     "weight_of",
+    "wraps_tensors",
 ]
 
-_NUMBERS = frozenset(("other", "exponent", "value", "index"))
-"""Arguments that are tensors in ONNX. A plain number in their place is recorded as a constant."""
+_OPERAND_NAMES = frozenset(("other", "exponent", "value", "index"))
+"""Names of arguments that are tensors in ONNX. If one is a plain number, it is recorded as a constant."""
 _INDEX_OPERATORS = ("aten::select",)
-"""Operators whose `index` is such an argument."""
+"""Operators whose argument `index` is a tensor in ONNX."""
 _RESHAPES = ("aten::view", "aten::reshape", "aten::_unsafe_view", "aten::unflatten")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """Arguments of an operator.
+    """Arguments of an operator, as a node stores them.
 
     Args:
         inputs: Names of its input tensors; "" for an omitted one.
@@ -94,10 +94,10 @@ def bind_arguments(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> d
     return values
 
 
-def arguments(
+def node_arguments(
     schema: Any, arguments_by_name: Mapping[str, Any], *, node: str, name_of: Callable[[Any], str | None]
 ) -> Arguments:
-    """Return the arguments of a call in the form that a node stores.
+    """Split the arguments of a call into the inputs and attributes of a node.
 
     Args:
         schema: The operator's schema.
@@ -113,15 +113,15 @@ def arguments(
         if name in ("size", "sizes", "shape") and schema.name in _RESHAPES:
             continue  # implied by the output extents, and may vary between calls
         tensor_name = name_of(value)
-        number = isinstance(value, bool | int | float) and ("Tensor" in kinds[name] or _is_operand(schema, name))
+        is_number = isinstance(value, bool | int | float) and ("Tensor" in kinds[name] or _is_operand(schema, name))
         if tensor_name is not None:
             inputs.append(tensor_name)
-        elif number:
+        elif is_number:
             inputs.append(f"{node}.{name}")
             numbers[inputs[-1]] = np.asarray(value)
         elif "Tensor" in kinds[name]:
             inputs.extend(name_of(item) or "" for item in (value if isinstance(value, list | tuple) else (value,)))
-        elif (attribute := _attr(value)) is not None:
+        elif (attribute := _to_attribute(value)) is not None:
             attrs[name] = attribute
     while inputs and not inputs[-1]:
         inputs.pop()
@@ -129,16 +129,16 @@ def arguments(
 
 
 def _is_operand(schema: Any, name: str) -> bool:
-    return name in _NUMBERS and (name != "index" or schema.name in _INDEX_OPERATORS)
+    return name in _OPERAND_NAMES and (name != "index" or schema.name in _INDEX_OPERATORS)
 
 
-def _attr(value: Any) -> AttrValue | None:
+def _to_attribute(value: Any) -> AttrValue | None:
     """Return an argument as an attribute; None for devices, layouts, generators and unknown values."""
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
         simple_items = [item for item in value if isinstance(item, bool | int | float | str)]
-        return tuple(simple_items) if len(simple_items) == len(value) else None  # type: ignore[return-value]  # of one kind, as torch has them
+        return tuple(simple_items) if len(simple_items) == len(value) else None  # type: ignore[return-value]  # torch's lists have items of one type
     kind = str(value)
     return dtype_of(value) if kind.startswith("torch.") and kind[6:] in LOGICAL_DTYPES else None
 
@@ -149,7 +149,7 @@ def dtype_of(dtype: Any) -> str | None:
     return name if name in LOGICAL_DTYPES else None
 
 
-def holds_others(tensor: Any) -> bool:
+def wraps_tensors(tensor: Any) -> bool:
     """Return whether a tensor is a wrapper around other tensors, such as torchao's codes and scales."""
     return hasattr(tensor, "__tensor_flatten__")
 
@@ -183,7 +183,7 @@ def tensor_of(array: np.ndarray) -> Any:
     """Return a copy of an array as a tensor of the same dtype."""
     import torch
 
-    # The array's own dtype may be an equal object, as from a file.
+    # Only numpy's own dtype objects are built in. The array's dtype may be a copy, for example from a file.
     if logical_dtype(logical_name(array.dtype)).isbuiltin == 1:
         return torch.from_numpy(np.array(array, order="C"))
     bits = {1: np.uint8, 2: np.int16}[array.dtype.itemsize]
@@ -192,7 +192,7 @@ def tensor_of(array: np.ndarray) -> Any:
 
 
 def dtype_of_number(tensor_dtypes: Sequence[str], number: np.ndarray) -> str:
-    """Return the dtype of a plain number combined with tensors. Narrow floats are computed with it in float32.
+    """Return the dtype of a plain number that is combined with tensors. It is float32 with tensors of short floats.
 
     Args:
         tensor_dtypes: Dtypes of the tensors.
@@ -210,7 +210,7 @@ def dtype_of_number(tensor_dtypes: Sequence[str], number: np.ndarray) -> str:
 
 
 class Names:
-    """Unique names. A repeated name gets a number."""
+    """Makes names unique by numbering repeated ones."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -234,12 +234,12 @@ def node_title(path: str, kind: str, op: str) -> str:
         op: The operator, such as "aten.linear.default".
     """
     word = op.split(".")[1 if op.count(".") > 1 else 0].strip("_")
-    title = _letters(kind.rpartition(".")[2])
-    is_same_operator = title.startswith(_letters(word)) or title.rstrip("123d") in _letters(word)
+    title = _letters_and_digits(kind.rpartition(".")[2])
+    is_same_operator = title.startswith(_letters_and_digits(word)) or title.rstrip("123d") in _letters_and_digits(word)
     return path if path and is_same_operator and kind.startswith("torch.nn.") else f"{path}.{word}" if path else word
 
 
-def _letters(text: str) -> str:
+def _letters_and_digits(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
@@ -248,12 +248,12 @@ def _letters(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codes:
-    """The record of a quantized tensor.
+    """The array to record for a tensor: codes with their quantization, or real numbers.
 
     Args:
-        array: Its codes; its dequantized elements if `quant` is None.
+        array: The codes; real numbers if `quant` is None.
         quant: Quantization of the codes; None for real numbers.
-        note: A clause if the codes themselves are not recorded; else "".
+        note: A clause about why codes are recorded dequantized; else "".
     """
 
     array: np.ndarray
@@ -276,7 +276,7 @@ def quant_of_codes(
     *,
     limits: tuple[int | None, int | None] = (None, None),
 ) -> QuantParams | None:
-    """Return the parameters of block-wise quantized codes; None if a recording cannot express them.
+    """Return the quantization of codes with a scale per block; None if a recording cannot express it.
 
     Args:
         dtype: Logical dtype of the codes.
@@ -315,7 +315,7 @@ def quant_of_codes(
 def quant_of_arguments(
     op: Any, operator_arguments: Mapping[str, Any], codes: str, shape: Sequence[int | None] | None
 ) -> QuantParams | None:
-    """Return the parameters in the arguments of a quantizing or dequantizing operator; None if unknown.
+    """Return the quantization that the arguments of a quantizer or dequantizer state; None if unknown.
 
     Args:
         op: The operator, or its name.
@@ -353,10 +353,10 @@ def _limit_in_range(codes: str, limit: Any) -> int | None:
 
 
 def codes_of(tensor: Any) -> Codes:
-    """Return the record of a torchao tensor: its codes if they are in element order, else its real numbers.
+    """Return the array to record for a torchao tensor: its codes in element order, or else its real numbers.
 
-    Classes of torchao list their data and attributes, see `TorchAOBaseTensor`. Codes are recorded if they reproduce the
-    tensor's dequantized elements bit for bit, which swizzled codes do not.
+    torchao's classes list the names of their data and attributes, see `TorchAOBaseTensor`. Codes are recorded if they
+    reproduce the tensor's dequantized elements bit for bit. Swizzled codes do not.
     """
     real_values = array_of(tensor.dequantize())
     parts = {name: getattr(tensor, name, None) for name in _data_names(tensor)}
@@ -383,12 +383,12 @@ def codes_of(tensor: Any) -> Codes:
     )
 
 
-_NIBBLES = ("float4_e2m1fn", "int4", "uint4")
-"""Types of codes that may be packed two to a byte, the first one in the low bits."""
+_NIBBLE_DTYPES = ("float4_e2m1fn", "int4", "uint4")
+"""Dtypes of codes that may be packed two to a byte, the first code in the low bits."""
 
 
 def _unpack_codes(tensor: Any, data: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Yield possible unpackings of a torchao tensor's data into codes of its shape."""
+    """Yield the codes that a torchao tensor's data may represent, one array per possible packing."""
     if data is None or unreadable_reason(data):
         return
     codes = array_of(data)
@@ -397,7 +397,7 @@ def _unpack_codes(tensor: Any, data: Any, shape: tuple[int, ...]) -> Iterator[np
         yield codes if dtype is None else codes.astype(logical_dtype(dtype))
     elif codes.dtype == np.uint8 and (*codes.shape[:-1], 2 * codes.shape[-1]) == shape:
         bits = np.stack([codes & 15, codes >> 4], axis=-1).reshape(shape)
-        for kind in _NIBBLES:
+        for kind in _NIBBLE_DTYPES:
             signed_bits = (
                 np.where(bits > 7, bits.astype(np.int8) - 16, bits.astype(np.int8)) if kind == "int4" else bits
             )
@@ -407,7 +407,7 @@ def _unpack_codes(tensor: Any, data: Any, shape: tuple[int, ...]) -> Iterator[np
 
 
 def _reproduces(codes: np.ndarray, quant: QuantParams, real_values: np.ndarray) -> bool:
-    """Return whether codes dequantize exactly to the given float32 numbers."""
+    """Return whether dequantized codes equal the given real values exactly."""
     with np.errstate(all="ignore"):
         dequantized = dequantize(codes, quant)
         return bool(np.array_equal(np.asarray(dequantized).astype(real_values.dtype), real_values))
@@ -418,8 +418,8 @@ def _data_names(tensor: Any) -> Iterator[str]:
         yield from getattr(tensor, kind, None) or ()
 
 
-def quantizes_data(tensor: Any) -> bool:
-    """Return whether a torchao weight states that its data is quantized at run time."""
+def quantizes_activations(tensor: Any) -> bool:
+    """Return whether a torchao weight states that the activations it is applied to are quantized at run time."""
     names = [*(getattr(tensor, "tensor_attribute_names", None) or ())]
     names += getattr(tensor, "optional_tensor_attribute_names", None) or ()
     activation_names = [name for name in names if name in ("act_quant_kwargs", "activation_quantization")]
@@ -427,8 +427,8 @@ def quantizes_data(tensor: Any) -> bool:
 
 
 def weight_of(tensor: Any) -> Codes | None:
-    """Return the record of a constant; None if it cannot be read."""
-    if holds_others(tensor):
+    """Return the array to record for any tensor; None if it cannot be read."""
+    if wraps_tensors(tensor):
         return codes_of(tensor) if hasattr(tensor, "dequantize") and next(_data_names(tensor), None) else None
     return None if unreadable_reason(tensor) else Codes(array=array_of(tensor))
 
@@ -443,13 +443,15 @@ def put_tensor(recorder: Recorder, name: str, tensor: Any, quant: QuantParams | 
         recorder: The recorder.
         name: The tensor's name.
         tensor: The tensor.
-        quant: The scale of its codes, if it is quantized.
+        quant: The quantization of its codes, if it holds codes.
         **facts: Further facts as for `Recorder.put`. The device of a node's result is recorded as its placement.
     """
     if "node" in facts:
         facts = {"placement": str(tensor.device), **facts}
-    is_plain = not holds_others(tensor) and unreadable_reason(tensor) is None
-    record = weight_of(on_host(tensor) if is_plain else tensor)  # the recorder copies it before the next call
+    is_plain = not wraps_tensors(tensor) and unreadable_reason(tensor) is None
+    record = weight_of(
+        on_host(tensor) if is_plain else tensor
+    )  # a host copy is valid until the next call; the recorder copies it before
     if record is None:
         recorder.skip(name, unreadable_reason(tensor) or f"its class is {type(tensor).__name__}")
     else:
@@ -476,20 +478,20 @@ def _quant_facts(quant: QuantParams | None) -> dict[str, Any]:
     return {} if quant is None else {name: getattr(quant, name) for name in names}
 
 
-def facts_of(way: str, notes: Iterable[str], *, taps: str, devices: Iterable[Any]) -> RunFacts:
+def make_run_facts(way: str, notes: Iterable[str], *, taps: str, devices: Iterable[Any]) -> RunFacts:
     """Return the facts of a run.
 
     Args:
         way: The recording method.
         notes: Remarks about the recording.
-        taps: What is tapped.
+        taps: One of `TAPS`.
         devices: Devices of inputs and parameters.
     """
     import torch
 
     try:
         precision = {"float32_matmul_precision": torch.get_float32_matmul_precision()}
-    except RuntimeError:  # the newer switches were set to values that the older one cannot express
+    except RuntimeError:  # the newer switches have values that this older one cannot express
         precision = {}
     packages: dict[str, str] = {name: version(name) for name in ("torch", "torchao") if name in sys.modules}
     note = "; ".join(notes)
@@ -513,7 +515,7 @@ def facts_of(way: str, notes: Iterable[str], *, taps: str, devices: Iterable[Any
 
 @contextmanager
 def torch_errors(action: str, hint: str) -> Iterator[None]:
-    """Convert PyTorch's exceptions to one sentence.
+    """Raise PyTorch's exceptions as a BackendError with a short message.
 
     Args:
         action: The failed action.

@@ -1,7 +1,7 @@
-"""Watch each operator of a PyTorch module while it runs: a dispatch mode, a function mode, and hooks of modules.
+"""Record each operator of a PyTorch module while it runs, with a dispatch mode, a function mode and module hooks.
 
-A tensor is identified by its Python object. In-place operators create a tensor with a new name, and every other tensor
-with the same memory is recorded again when it is next read. So nodes are never described with outdated values.
+A tensor is identified by its Python object. The result of an in-place operator gets a new name, and every other tensor
+with the same memory is recorded again when it is next read. So the recorded inputs of a node are never outdated.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import numpy as np
 
 from qdebug.backends.torch.ops import (
     Names,
-    arguments,
     array_of,
     bind_arguments,
     dtype_of,
     dtype_of_number,
-    holds_others,
     is_quantizer,
+    node_arguments,
     node_title,
     put_constant,
     put_tensor,
     quant_of_arguments,
-    quantizes_data,
+    quantizes_activations,
     schema_of,
+    wraps_tensors,
 )
 from qdebug.recording.recorder import Recorder
 
@@ -35,10 +35,10 @@ __all__ = ["Watch"]
 
 _ALIAS_OPS = frozenset(("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default"))
 """Operators that return their input tensor."""
-_UNWRITTEN_OPS = ("aten.empty", "aten.new_empty")
-"""Operators that return uninitialized memory."""
+_UNINITIALIZED_OPS = ("aten.empty", "aten.new_empty")
+"""Prefixes of operators that return uninitialized memory."""
 CHANGED = "changed in place"
-"""Operator name of a tensor whose memory another operator wrote."""
+"""Operator of a node that stands for a write to a tensor's memory through another tensor."""
 
 
 @dataclass(slots=True)
@@ -60,8 +60,8 @@ class Watch:
     Args:
         recorder: The recorder.
         constants: Parameters and buffers by name.
-        changed: The constants among these that the call changes.
-        recorded: Names of the constants that earlier calls recorded; updated.
+        changed_constants: Names of the constants that the call changes.
+        recorded_names: Names of the constants that earlier calls recorded; updated in place.
         weights: Whether constants are recorded.
     """
 
@@ -91,7 +91,7 @@ class Watch:
         self._modules: list[tuple[str, str]] = [("", "")]
         self._composite: _Composite | None = None
         self._is_recording = False
-        """Whether a function is being recorded, whose inner operators are ignored."""
+        """Whether a function is being recorded. The operators inside it are ignored."""
 
     # -- modes -------------------------------------------------------------------------------------------------------
 
@@ -121,20 +121,20 @@ class Watch:
             for path, module in model.named_modules():
                 kind = f"{type(module).__module__}.{type(module).__qualname__}"
                 entering_hook = module.register_forward_pre_hook(
-                    lambda *_, place=(path, kind): watch._modules.append(place)
+                    lambda *_, entry=(path, kind): watch._modules.append(entry)
                 )
-                leaving_hook = module.register_forward_hook(lambda *_: watch._leave(), always_call=True)
+                leaving_hook = module.register_forward_hook(lambda *_: watch._leave_module(), always_call=True)
                 stack.callback(entering_hook.remove)
                 stack.callback(leaving_hook.remove)
             stack.enter_context(Operators())
             stack.enter_context(Functions())
             yield
 
-    def _leave(self) -> None:
+    def _leave_module(self) -> None:
         self._modules.pop()
 
     def run_function(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run a function. A function on a torchao tensor is recorded as one node."""
+        """Run a function, and record it as one node if it is called with torchao tensors."""
         op = None if self._is_recording or self._composite is not None else _operator_of(function, args, kwargs)
         if op is None:
             return function(*args, **kwargs)
@@ -154,15 +154,15 @@ class Watch:
     def _put_function(
         self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, composite: _Composite
     ) -> None:
-        """Record a function as one node, which reads codes that it quantized from its inputs."""
-        parsed_arguments = arguments(
+        """Record a function as one node. An input that it quantizes inside is replaced by the codes."""
+        parsed_arguments = node_arguments(
             schema_of(op), bind_arguments(op, args, kwargs), node=composite.title, name_of=self.name_of
         )
         is_quantization_hidden = (
-            any(quantizes_data(argument) for argument in _flat_values(args, kwargs)) and not composite.codes
+            any(quantizes_activations(argument) for argument in _flat_values(args, kwargs)) and not composite.codes
         )
         facts = {
-            "op": f"{_class_of(args, kwargs)}.{op}" if is_quantization_hidden else str(op),
+            "op": f"{_wrapper_class(args, kwargs)}.{op}" if is_quantization_hidden else str(op),
             "inputs": tuple(composite.codes.get(name, name) for name in parsed_arguments.inputs),
             "attrs": parsed_arguments.attrs,
         }
@@ -191,17 +191,17 @@ class Watch:
         title = self._names.unique(title) if _returns_tensors(op) else title
         call_arguments = bind_arguments(op, args, kwargs)
         # Read the arguments before the call, which may overwrite them.
-        parsed_arguments = arguments(schema_of(op), call_arguments, node=title, name_of=self.name_of)
+        parsed_arguments = node_arguments(schema_of(op), call_arguments, node=title, name_of=self.name_of)
         result = op(*args, **kwargs)
         self._note_writes(op, call_arguments, title)
         if _returns_tensors(op):
             self._put_numbers(parsed_arguments.numbers, parsed_arguments.inputs)
-            is_unwritten = str(op).startswith(_UNWRITTEN_OPS)
+            is_uninitialized = str(op).startswith(_UNINITIALIZED_OPS)
             self._put_results(
                 title,
                 result,
                 {"op": str(op), "inputs": parsed_arguments.inputs, "attrs": parsed_arguments.attrs},
-                is_unwritten,
+                is_uninitialized,
             )
         return result
 
@@ -215,21 +215,21 @@ class Watch:
 
     # -- names -------------------------------------------------------------------------------------------------------
 
-    def declare(self, name: str, tensor: Any) -> None:
+    def record_input(self, name: str, tensor: Any) -> None:
         """Record an input of the call."""
         name = self._names.unique(name)
         put_tensor(self._recorder, name, tensor)
         self._register(tensor, name)
 
     def name_of(self, value: Any) -> str | None:
-        """Return the name of a tensor, and record it if its producer was not watched; None for other values."""
+        """Return the name of a tensor, None for other values. Record the tensor if its producer was not watched."""
         if not _is_tensor(value):
             return None
         if value in self._name_and_version:
             name, writes = self._name_and_version[value]
-            return str(name) if writes == self._writes.get(_memory(value), 0) else self._record_again(name, value)
+            return str(name) if writes == self._writes.get(_memory_id(value), 0) else self._record_again(name, value)
         constant = self._constants.get(id(value))
-        if constant is not None and not self._writes.get(_memory(value), 0):
+        if constant is not None and not self._writes.get(_memory_id(value), 0):
             self._put_constant(constant, value)
             self._register(value, constant)
             return constant
@@ -241,7 +241,7 @@ class Watch:
     def _record_again(self, old_name: str, tensor: Any) -> str:
         """Record a tensor again after its memory was overwritten."""
         name = self._names.unique(f"{old_name}.changed")
-        input_names = tuple(dict.fromkeys((old_name, self._writer.get(_memory(tensor), old_name))))
+        input_names = tuple(dict.fromkeys((old_name, self._writer.get(_memory_id(tensor), old_name))))
         put_tensor(self._recorder, name, tensor, node=name, op=CHANGED, inputs=input_names)
         self._register(tensor, name)
         return name
@@ -255,7 +255,7 @@ class Watch:
             self._recorded_names.add(name)
 
     def _register(self, tensor: Any, name: str) -> None:
-        self._name_and_version[tensor] = name, self._writes.get(_memory(tensor), 0)
+        self._name_and_version[tensor] = name, self._writes.get(_memory_id(tensor), 0)
         self._dtypes[name] = dtype_of(tensor.dtype) or ""
 
     def _note_writes(self, op: Any, call_arguments: Mapping[str, Any], title: str) -> None:
@@ -267,25 +267,25 @@ class Watch:
                 value = call_arguments.get(argument.name)
                 for tensor in value if isinstance(value, list | tuple) else (value,):
                     if _is_tensor(tensor):
-                        memory = _memory(tensor)
+                        memory = _memory_id(tensor)
                         self._writes[memory] = self._writes.get(memory, 0) + 1
                         self._writer[memory] = title
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def _put_results(self, title: str, result: Any, facts: dict[str, Any], is_unwritten: bool = False) -> None:  # noqa: FBT001, FBT002
+    def _put_results(self, title: str, result: Any, facts: dict[str, Any], is_uninitialized: bool = False) -> None:  # noqa: FBT001, FBT002
         parts = result if isinstance(result, tuple | list) else (result,)
         for position, item in enumerate(parts):
             if _is_tensor(item):
                 name = title if position == 0 else self._names.unique(f"{title}:{position}")
-                if is_unwritten:
+                if is_uninitialized:
                     self._recorder.skip(name, "its memory is not initialized")
                 else:
                     put_tensor(self._recorder, name, item, node=title, **facts)
                 self._register(item, name)
 
     def _put_numbers(self, numbers: Mapping[str, np.ndarray], inputs: Sequence[str]) -> None:
-        """Record plain numbers that take the place of tensors."""
+        """Record plain numbers that are passed in place of tensors."""
         for name, number in numbers.items():
             if name not in self._recorded_names and self._weights:
                 input_dtypes = [self._dtypes[input_name] for input_name in inputs if input_name in self._dtypes]
@@ -295,7 +295,7 @@ class Watch:
     def _put_codes(
         self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], codes: Any, composite: _Composite
     ) -> None:
-        """Record codes that a function quantizes from a tensor internally, as inputs of the function's node."""
+        """Record codes that a function quantizes inside from a tensor, to be inputs of the function's node."""
         call_arguments = bind_arguments(op, args, kwargs)
         source: Any = args[0] if args else None
         if (
@@ -321,7 +321,7 @@ def _operator_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     """Return the operator of a function that was called with torchao tensors; None without one."""
     import torch
 
-    if not _class_of(args, kwargs):
+    if not _wrapper_class(args, kwargs):
         return None
     name = str(getattr(function, "__name__", "_"))
     overload_packet = None if name.startswith("_") else getattr(torch.ops.aten, name, None)
@@ -332,9 +332,9 @@ def _operator_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     return op if len(args) + len(kwargs) <= max_arguments else None
 
 
-def _class_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the class of the first wrapper tensor (as in torchao) among the arguments; "" without one."""
-    class_names = (type(value).__name__ for value in _flat_values(args, kwargs) if holds_others(value))
+def _wrapper_class(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the class name of the first wrapper tensor (as in torchao) among the arguments; "" without one."""
+    class_names = (type(value).__name__ for value in _flat_values(args, kwargs) if wraps_tensors(value))
     return next(class_names, "")
 
 
@@ -353,7 +353,7 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _memory(tensor: Any) -> int:
+def _memory_id(tensor: Any) -> int:
     """Return the identity of a tensor's memory."""
     try:
         return int(tensor.untyped_storage()._cdata)  # noqa: SLF001

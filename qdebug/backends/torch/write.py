@@ -1,7 +1,7 @@
 """Write a graph of PyTorch operators and its constants as an exported program of torch.export.
 
 A node has the operator's own name ("aten.conv2d.default"). Its inputs are the tensors among the operator's arguments,
-in the order of the schema, and its attributes are all other arguments, as in programs that are read.
+in the order of the schema, and its attributes are all other arguments, as in a graph that is read from a program.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
         with without_logging():
             import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401  registers quantized_decomposed
 
-            module = _module(graph, constants)
-            program = torch.export.export(module, tuple(_example(graph, name) for name in graph.inputs), strict=False)
+            module = _make_module(graph, constants)
+            program = torch.export.export(
+                module, tuple(_example_input(graph, name) for name in graph.inputs), strict=False
+            )
             torch.export.save(program, path)
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, OSError) as error:
         text = " ".join(str(error).split())[:300].rstrip(".")
         raise BackendError(f"The graph {graph.name!r} cannot be written as an exported program: {text}.") from error
 
 
-def _module(graph: Graph, constants: Mapping[str, np.ndarray]) -> Any:
+def _make_module(graph: Graph, constants: Mapping[str, np.ndarray]) -> Any:
     """Return a module that calls the operators of a graph in order."""
     import torch
     from torch import fx
@@ -58,15 +60,15 @@ def _module(graph: Graph, constants: Mapping[str, np.ndarray]) -> Any:
         fx_nodes[name] = fx_graph.get_attr(name)
     for node in graph.nodes:
         (name,) = node.outputs
-        target = _operator(node.op)
-        args, kwargs = _arguments(node, target, fx_nodes.__getitem__)
+        target = _find_operator(node.op)
+        args, kwargs = _call_arguments(node, target, fx_nodes.__getitem__)
         fx_nodes[name] = fx_graph.create_node("call_function", target, args, kwargs, name)
     fx_graph.output(tuple(fx_nodes[name] for name in graph.outputs))
     return fx.GraphModule(root, fx_graph)
 
 
-def _operator(name: str) -> Any:
-    """Return the operator of a name such as "aten.conv2d.default"."""
+def _find_operator(name: str) -> Any:
+    """Return PyTorch's operator with a name such as "aten.conv2d.default"."""
     import torch
 
     operator = torch.ops
@@ -75,13 +77,15 @@ def _operator(name: str) -> Any:
     return operator
 
 
-def _arguments(node: Node, target: Any, tensor: Callable[[str], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _call_arguments(
+    node: Node, target: Any, fx_node_of: Callable[[str], Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of an operator, by position and by name.
 
     Args:
         node: The node.
         target: Its operator.
-        tensor: Returns a tensor by its name.
+        fx_node_of: Returns the fx node that computes a tensor.
     """
     remaining_inputs = list(node.inputs)
     args: list[Any] = []
@@ -89,12 +93,12 @@ def _arguments(node: Node, target: Any, tensor: Callable[[str], Any]) -> tuple[t
     for argument in schema_of(target).arguments:
         kind = str(argument.type)
         if argument.name in node.attrs:
-            value = _value(node.attrs[argument.name], kind)
+            value = _attribute_value(node.attrs[argument.name], kind)
         elif "List[Tensor" in kind:
-            value, remaining_inputs = [tensor(name) for name in remaining_inputs], []
+            value, remaining_inputs = [fx_node_of(name) for name in remaining_inputs], []
         elif "Tensor" in kind and remaining_inputs:
             name = remaining_inputs.pop(0)
-            value = tensor(name) if name else None
+            value = fx_node_of(name) if name else None
         elif argument.has_default_value():
             value = argument.default_value
         elif kind.startswith("Optional"):
@@ -110,7 +114,7 @@ def _arguments(node: Node, target: Any, tensor: Callable[[str], Any]) -> tuple[t
     return tuple(args), kwargs
 
 
-def _value(value: Any, kind: str) -> Any:
+def _attribute_value(value: Any, kind: str) -> Any:
     """Return an attribute as PyTorch accepts it: a list, a dtype, or the value itself."""
     import torch
 
@@ -119,8 +123,8 @@ def _value(value: Any, kind: str) -> Any:
     return getattr(torch, value) if kind in ("int", "Optional[int]") and value in LOGICAL_DTYPES else value
 
 
-def _example(graph: Graph, name: str) -> Any:
-    """Return an example tensor for an input."""
+def _example_input(graph: Graph, name: str) -> Any:
+    """Return a tensor of zeros with an input's shape and dtype. Free extents are 1."""
     info = graph.tensors[name]
     if info.dtype is None or info.shape is None or None in info.shape:
         raise ValueError(f"the input {name!r} has no dtype or no shape")

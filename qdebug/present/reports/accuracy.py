@@ -15,27 +15,27 @@ from qdebug.present.text import safe_text
 
 __all__ = ["accuracy_document", "history_document", "sparkline"]
 
-_NAME = 40
+_NAME_LIMIT = 40
 _BARS = "▁▂▃▄▅▆▇█"
-_RUNS = 30
-_BLAMED = 5
+_RUNS_SHOWN = 30
+_MOVEMENTS_SHOWN = 5
 _STYLES = {Decision.WITHIN: "", Decision.WORSE: "bold red", Decision.UNDECIDED: "yellow"}
 
 
 def accuracy_document(report: AccuracyReport) -> Document:
     """Return the report on accuracies."""
     names = list(dict.fromkeys(measure.name for run in report.runs for measure in run.measures))
-    blocks: list[Block] = [_title(report)]
+    blocks: list[Block] = [_accuracy_title(report)]
     blocks.append(
         Grid(
             titles=("recording", "backend", "form", *(f"{safe_text(name)} (95 %)" for name in names), "rows"),
             rows=[
                 (
-                    safe_text(run.file, limit=_NAME),
-                    safe_text(run.info.backend, limit=_NAME),
+                    safe_text(run.file, limit=_NAME_LIMIT),
+                    safe_text(run.info.backend, limit=_NAME_LIMIT),
                     "quantized" if run.quantized else "float",
                     *(
-                        _measure(next((measure for measure in run.measures if measure.name == name), None))
+                        _measure_text(next((measure for measure in run.measures if measure.name == name), None))
                         for name in names
                     ),
                     numbers.grouped(run.rows),
@@ -47,20 +47,20 @@ def accuracy_document(report: AccuracyReport) -> Document:
         )
     )
     if report.pairs:
-        blocks.append(_losses(report))
+        blocks.append(_losses_grid(report))
     blocks.append(Items.of(map(safe_text, report.notes)))
     blocks.append(Items.of((safe_text(shortcoming) for shortcoming in report.shortcomings), style="bold yellow"))
     return blocks
 
 
-def _title(report: AccuracyReport) -> Title:
-    worse_losses, open_ = report.losses(Decision.WORSE), report.losses(Decision.UNDECIDED)
+def _accuracy_title(report: AccuracyReport) -> Title:
+    worse_losses, undecided_losses = report.losses(Decision.WORSE), report.losses(Decision.UNDECIDED)
     if worse_losses:
         pair, loss = max(worse_losses, key=lambda pair_and_loss: pair_and_loss[1].value)
-        outcome = f"{safe_text(pair.backend.file)} loses {_amount(loss, loss.value)} of {safe_text(loss.name)}"
-        return Title("WORSE", f"{outcome}; the margin is {_amount(loss, loss.margin)}", "bold red")
-    if open_:
-        needed = [loss.needed for _, loss in open_]
+        outcome = f"{safe_text(pair.backend.file)} loses {_amount_text(loss, loss.value)} of {safe_text(loss.name)}"
+        return Title("WORSE", f"{outcome}; the margin is {_amount_text(loss, loss.margin)}", "bold red")
+    if undecided_losses:
+        needed = [loss.needed for _, loss in undecided_losses]
         known_counts = [count for count in needed if count is not None]
         are_all_known = len(known_counts) == len(needed)
         outcome = (
@@ -70,31 +70,32 @@ def _title(report: AccuracyReport) -> Title:
         )
         return Title(
             "NOT DECIDED",
-            f"{len(open_)} of {_count(report)} losses have the margin inside their interval: {outcome}",
+            f"{len(undecided_losses)} of {_count_losses(report)} losses have the margin inside their interval: "
+            f"{outcome}",
             "bold yellow",
         )
     if report.pairs:
-        return Title("WITHIN", f"all {_count(report)} losses are below their margins", "bold green")
+        return Title("WITHIN", f"all {_count_losses(report)} losses are below their margins", "bold green")
     return Title("ACCURACY", "only one recording, so nothing to compare", "bold")
 
 
-def _count(report: AccuracyReport) -> int:
+def _count_losses(report: AccuracyReport) -> int:
     return sum(len(pair.losses) for pair in report.pairs)
 
 
-def _losses(report: AccuracyReport) -> Grid:
+def _losses_grid(report: AccuracyReport) -> Grid:
     rows, styles = [], []
     for pair in report.pairs:
         for loss in pair.losses:
             rows.append(
                 (
-                    safe_text(pair.backend.file, limit=_NAME),
-                    safe_text(pair.reference.file, limit=_NAME),
-                    safe_text(loss.name, limit=_NAME),
-                    _amount(loss, loss.value),
-                    _ends(loss, loss.interval),
+                    safe_text(pair.backend.file, limit=_NAME_LIMIT),
+                    safe_text(pair.reference.file, limit=_NAME_LIMIT),
+                    safe_text(loss.name, limit=_NAME_LIMIT),
+                    _amount_text(loss, loss.value),
+                    _interval_text(loss, loss.interval),
                     numbers.MISSING if loss.lost is None else f"{loss.lost} / {loss.won}",
-                    *_ranks(pair, loss),
+                    *_rank_cells(pair, loss),
                     _decision_text(loss),
                 )
             )
@@ -108,7 +109,7 @@ def _losses(report: AccuracyReport) -> Grid:
     )
 
 
-def _ranks(pair: PairAccuracy, loss: Loss) -> tuple[str, str]:
+def _rank_cells(pair: PairAccuracy, loss: Loss) -> tuple[str, str]:
     if pair.agreement is None or loss is not pair.losses[0]:
         return numbers.MISSING, numbers.MISSING
     return numbers.percent(pair.agreement, 1.0), numbers.MISSING if pair.worst_rank is None else str(pair.worst_rank)
@@ -122,11 +123,11 @@ def _decision_text(loss: Loss) -> str:
     return f"not decided, {numbers.grouped(loss.needed)} samples needed"
 
 
-def _amount(loss: Loss, value: float) -> str:
+def _amount_text(loss: Loss, value: float) -> str:
     return numbers.number(value, digits=4) if loss.lost is None else f"{100 * value:.2f} %"
 
 
-def _ends(loss: Loss, interval: tuple[float, float] | None) -> str:
+def _interval_text(loss: Loss, interval: tuple[float, float] | None) -> str:
     if interval is None:
         return numbers.MISSING
     low, high = interval
@@ -135,7 +136,7 @@ def _ends(loss: Loss, interval: tuple[float, float] | None) -> str:
     return f"{100 * low:.2f} to {100 * high:.2f}"
 
 
-def _measure(measure: Measure | None) -> str:
+def _measure_text(measure: Measure | None) -> str:
     if measure is None:
         return numbers.MISSING
     low, high = measure.interval or (math.nan, math.nan)
@@ -149,7 +150,7 @@ def sparkline(values: Sequence[float | None]) -> str:
     """Return numbers as bars, with the smallest as the lowest and a blank for a missing one.
 
     Args:
-        values: The numbers, oldest first. Infinite ones are as high or as low as any.
+        values: The numbers, oldest first. An infinite one gets the highest or the lowest bar.
     """
     finite = [value for value in values if value is not None and math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
@@ -161,7 +162,7 @@ def sparkline(values: Sequence[float | None]) -> str:
             return _BARS[0] if value == -math.inf else _BARS[-1]
         return _BARS[round((value - low) / (high - low) * (len(_BARS) - 1))]
 
-    return "".join(map(bar, values[-_RUNS:]))
+    return "".join(map(bar, values[-_RUNS_SHOWN:]))
 
 
 def history_document(history: History, *, everything: bool = False) -> Document:
@@ -179,8 +180,10 @@ def history_document(history: History, *, everything: bool = False) -> Document:
         blocks.append(
             Title("WORSE", f"{count} of {len(history.movements)} got worse by more than the margin; {runs}", "bold red")
         )
-        blocks.append(FactList.of(fact for movement in worse_movements[:_BLAMED] for fact in _blame_facts(movement)))
-        hidden_count = len(worse_movements) - _BLAMED
+        blocks.append(
+            FactList.of(fact for movement in worse_movements[:_MOVEMENTS_SHOWN] for fact in _blame_facts(movement))
+        )
+        hidden_count = len(worse_movements) - _MOVEMENTS_SHOWN
         blocks.append(
             Items.of([f"and {numbers.grouped(hidden_count)} more, see the table"] if hidden_count > 0 else [])
         )
@@ -195,12 +198,12 @@ def history_document(history: History, *, everything: bool = False) -> Document:
             rows=[
                 (
                     movement.verb,
-                    safe_text(movement.network, limit=_NAME),
-                    safe_text(movement.backend if backend_counts[plain] > 1 else plain, limit=_NAME),
-                    safe_text(f"{movement.name} {movement.measure}".strip(), limit=_NAME),
+                    safe_text(movement.network, limit=_NAME_LIMIT),
+                    safe_text(movement.backend if backend_counts[plain] > 1 else plain, limit=_NAME_LIMIT),
+                    safe_text(f"{movement.name} {movement.measure}".strip(), limit=_NAME_LIMIT),
                     sparkline(movement.values),
-                    _value(movement, movement.best),
-                    _value(movement, movement.values[-1]),
+                    _value_text(movement, movement.best),
+                    _value_text(movement, movement.values[-1]),
                     "WORSE" if movement.worse else safe_text(movement.status),
                 )
                 for movement, plain in ((movement, movement.backend.partition(":")[0]) for movement in shown_movements)
@@ -221,7 +224,7 @@ def history_document(history: History, *, everything: bool = False) -> Document:
 
 
 def _processors(history: History) -> list[str]:
-    return list(dict.fromkeys(safe_text(movement.cpu, limit=_NAME) for movement in history.movements))
+    return list(dict.fromkeys(safe_text(movement.cpu, limit=_NAME_LIMIT) for movement in history.movements))
 
 
 def _blame_facts(movement: Movement) -> Iterator[tuple[str, str]]:
@@ -229,16 +232,16 @@ def _blame_facts(movement: Movement) -> Iterator[tuple[str, str]]:
     sentence = f"{subject} of {movement.network} on {movement.backend.partition(':')[0]}: {movement.why}"
     yield "worse", safe_text(sentence, limit=400)
     if movement.last_good is not None:
-        good_commit, bad_commit = (_commit(movement, at) for at in (movement.last_good, movement.last_good + 1))
+        good_commit, bad_commit = (_run_text(movement, at) for at in (movement.last_good, movement.last_good + 1))
         yield "", f"last good: {good_commit}; first bad: {bad_commit}"
 
 
-def _commit(movement: Movement, at: int) -> str:
+def _run_text(movement: Movement, at: int) -> str:
     commit = movement.commits[at]
     return f"run {at + 1} of {len(movement.commits)}{f', commit {safe_text(commit)}' if commit else ''}"
 
 
-def _value(movement: Movement, value: float | None) -> str:
+def _value_text(movement: Movement, value: float | None) -> str:
     if value is None:
         return numbers.MISSING
     return f"{100 * value:.2f} %" if movement.measure.startswith("top-") else numbers.number(value, digits=4)

@@ -15,7 +15,7 @@ from qdebug.present.text import safe_text
 
 __all__ = ["bisect_document", "bisect_title"]
 
-_NAME = 120
+_NAME_LIMIT = 120
 _MAX_NODES = 4
 _TITLES = ("candidate", "result", "remark")
 _NOUNS = {
@@ -36,7 +36,7 @@ def bisect_document(report: BisectReport) -> Document:
         report: The result to show.
     """
     blocks: list[Block] = [bisect_title(report), FactList.of(_run_facts(report))]
-    scripts: dict[str, Code] = {}  # changes between versions share one script
+    scripts: dict[str, Code] = {}  # a script that several changes share is shown once
     for change in report.changes:
         blocks += [Section(_change_text(change, report)), FactList(list(_change_facts(change)))]
         if change.commands:
@@ -49,15 +49,15 @@ def bisect_document(report: BisectReport) -> Document:
     tried_candidates = [candidate for candidate in report.candidates if candidate.status != "not_tried"]
     not_tried = len(report.candidates) - len(tried_candidates)
     blocks.append(Section("what was tried"))
-    blocks.append(Grid(titles=_TITLES, rows=[_row(candidate, report) for candidate in tried_candidates]))
-    blocks.append(Items.of(_notes(report, not_tried), style="dim"))
+    blocks.append(Grid(titles=_TITLES, rows=[_candidate_row(candidate, report) for candidate in tried_candidates]))
+    blocks.append(Items.of(_search_notes(report, not_tried), style="dim"))
     return blocks
 
 
 def bisect_title(report: BisectReport) -> Title:
     """Return the answer in one line."""
     noun = _NOUNS[report.over]
-    good, bad = safe_text(report.good, limit=_NAME), safe_text(report.bad, limit=_NAME)
+    good, bad = safe_text(report.good, limit=_NAME_LIMIT), safe_text(report.bad, limit=_NAME_LIMIT)
     if report.status is BisectStatus.NONDETERMINISTIC:
         return Title("NO ANSWER", f"the results of {good} and {bad} vary from run to run", "bold yellow")
     if not report.changes:
@@ -73,7 +73,7 @@ def bisect_title(report: BisectReport) -> Title:
 
 
 def _change_text(change: Change, report: BisectReport) -> str:
-    before, after = safe_text(change.before, limit=_NAME), safe_text(change.after, limit=_NAME)
+    before, after = safe_text(change.before, limit=_NAME_LIMIT), safe_text(change.after, limit=_NAME_LIMIT)
     if not report.is_ordered:
         return f"{after} differs from {before}"
     if report.over == "passes":
@@ -87,7 +87,7 @@ def _change_text(change: Change, report: BisectReport) -> str:
 def _run_facts(report: BisectReport) -> Iterator[tuple[str, str]]:
     yield "model", f"{safe_text(report.model)} with {safe_text(report.inputs)}"
     package = f", package {safe_text(report.package)}" if report.over == "versions" else ""
-    yield "backend", f"{safe_text(report.backend, limit=_NAME)}{package}"
+    yield "backend", f"{safe_text(report.backend, limit=_NAME_LIMIT)}{package}"
     compared = {"output": "the outputs, bit for bit", "arithmetic": "the first node that differs bit for bit"}
     yield "compared", compared.get(report.metric, f"metric {safe_text(report.metric)}")
     yield "machine", safe_text(report.machine)
@@ -103,8 +103,8 @@ def _change_facts(change: Change) -> Iterator[Fact]:
     node = change.node
     if node is not None:
         yield from _node_facts(change, node)
-        yield Fact("arithmetic", f"{safe_text(change.before)}: {_arithmetic(change.explained_before)}")
-        yield Fact("", f"{safe_text(change.after)}: {_arithmetic(change.explained_after)}")
+        yield Fact("arithmetic", f"{safe_text(change.before)}: {_arithmetic_text(change.explained_before)}")
+        yield Fact("", f"{safe_text(change.after)}: {_arithmetic_text(change.explained_after)}")
         for label, explanation in ((change.before, change.explained_before), (change.after, change.explained_after)):
             if explanation is not None and explanation.residual is not None:
                 for line in explained.unexplained_lines(explanation)[1:]:
@@ -119,31 +119,31 @@ def _change_facts(change: Change) -> Iterator[Fact]:
 
 def _node_facts(change: Change, node: ChangedNode) -> Iterator[Fact]:
     operator = node.op if node.op == node.op_before or not node.op_before else f"{node.op_before} -> {node.op}"
-    label = "first node" if node.has_equal_inputs else "output of"  # a node before it may be the cause
-    yield Fact(label, f"{safe_text(operator)} {safe_text(node.node, limit=_NAME)}")
-    yield Fact("tensor", f"{safe_text(node.tensor, limit=_NAME)}; {_difference(change)}")
+    label = "first node" if node.has_equal_inputs else "output of"  # otherwise a node upstream may be the cause
+    yield Fact(label, f"{safe_text(operator)} {safe_text(node.node, limit=_NAME_LIMIT)}")
+    yield Fact("tensor", f"{safe_text(node.tensor, limit=_NAME_LIMIT)}; {_difference_text(change)}")
     if node.has_equal_inputs:
         inputs = "its inputs are equal"
     else:
-        inputs = f"{numbers.counted(len(node.nodes), 'node')} from equal tensors to it: {_names(node.nodes)}"
+        inputs = f"{numbers.counted(len(node.nodes), 'node')} from equal tensors to it: {_names_text(node.nodes)}"
         if node.other_inputs:
-            inputs += f"; not known to be equal: {_names(node.other_inputs)}"
+            inputs += f"; not known to be equal: {_names_text(node.other_inputs)}"
     yield Fact("", f"equal before it: {numbers.counted(node.equal, 'tensor')}; {inputs}")
-    kernel, kernel_before = (safe_text(text, limit=_NAME) for text in (node.placement, node.placement_before))
-    whose = "" if node.placed_node == node.node else f" ({safe_text(node.placed_node, limit=_NAME)})"
+    kernel, kernel_before = (safe_text(text, limit=_NAME_LIMIT) for text in (node.placement, node.placement_before))
+    node_text = "" if node.placed_node == node.node else f" ({safe_text(node.placed_node, limit=_NAME_LIMIT)})"
     if kernel and kernel == kernel_before:
         yield Fact("kernel", f"{kernel} in both")
     elif kernel or kernel_before:
-        yield Fact("kernel", f"{safe_text(change.before)}: {kernel_before or 'unknown'}{whose}")
-        yield Fact("", f"{safe_text(change.after)}: {kernel or 'unknown'}{whose}")
+        yield Fact("kernel", f"{safe_text(change.before)}: {kernel_before or 'unknown'}{node_text}")
+        yield Fact("", f"{safe_text(change.after)}: {kernel or 'unknown'}{node_text}")
 
 
-def _names(names: Sequence[str]) -> str:
+def _names_text(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MAX_NODES} more" if len(names) > _MAX_NODES else ""
-    return ", ".join(safe_text(name, limit=_NAME // 2) for name in names[:_MAX_NODES]) + more
+    return ", ".join(safe_text(name, limit=_NAME_LIMIT // 2) for name in names[:_MAX_NODES]) + more
 
 
-def _difference(change: Change) -> str:
+def _difference_text(change: Change) -> str:
     node = change.node
     if node is None:
         return ""
@@ -152,17 +152,17 @@ def _difference(change: Change) -> str:
     return f"{count}, by at most {unit}"
 
 
-def _arithmetic(explanation: NodeExplanation | None) -> str:
+def _arithmetic_text(explanation: NodeExplanation | None) -> str:
     if explanation is None:
         return "not examined"
     if explanation.status is ExplainStatus.EXPLAINED:
         return f"explained: {safe_text(explanation.words or ', '.join(explanation.variants[:1]), limit=200)}"
     if explanation.band is not None:
-        return f"floating point, {safe_text(explanation.band.precision)}, {_band(explanation)}"
-    return f"{explanation.status.replace('_', ' ')}{_reason(explanation)}"
+        return f"floating point, {safe_text(explanation.band.precision)}, {_band_text(explanation)}"
+    return f"{explanation.status.replace('_', ' ')}{_reason_text(explanation)}"
 
 
-def _band(explanation: NodeExplanation) -> str:
+def _band_text(explanation: NodeExplanation) -> str:
     band = explanation.band
     if band is None or band.exact:
         return "equal to the replay bit for bit"
@@ -173,15 +173,15 @@ def _band(explanation: NodeExplanation) -> str:
     return f"{numbers.number(band.ratio)} x the error that this precision allows"
 
 
-def _reason(explanation: NodeExplanation) -> str:
+def _reason_text(explanation: NodeExplanation) -> str:
     return f": {safe_text(explanation.reason, limit=200)}" if explanation.reason else ""
 
 
-def _row(candidate: TriedCandidate, report: BisectReport) -> tuple[str, ...]:
-    numbers_of_ends = {entry.label: entry.result for entry in report.candidates}
+def _candidate_row(candidate: TriedCandidate, report: BisectReport) -> tuple[str, ...]:
+    results_by_label = {entry.label: entry.result for entry in report.candidates}
     text = candidate.status
     if candidate.result is not None and candidate.status == "recorded":
-        bad = numbers_of_ends.get(report.bad)
+        bad = results_by_label.get(report.bad)
         text = (
             "as good"
             if candidate.result == 0
@@ -196,10 +196,10 @@ def _row(candidate: TriedCandidate, report: BisectReport) -> tuple[str, ...]:
         remarks.append("its own runs differ")
     if candidate.fidelity is Fidelity.DIFFERS:
         remarks.append("recording changes its outputs")
-    return safe_text(candidate.label, limit=_NAME), text, "; ".join(remarks)
+    return safe_text(candidate.label, limit=_NAME_LIMIT), text, "; ".join(remarks)
 
 
-def _notes(report: BisectReport, not_tried: int) -> Iterator[str]:
+def _search_notes(report: BisectReport, not_tried: int) -> Iterator[str]:
     if not report.changes and not report.every:
         yield "Only the ends were tried; a change that was undone in between is found with --every."
     elif not_tried and not report.every:

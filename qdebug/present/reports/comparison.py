@@ -1,4 +1,4 @@
-"""A comparison as a document, and as Markdown that never exceeds the limit of a job summary."""
+"""A comparison as a document, and as Markdown that stays below the size limit of a job summary."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _KEYS = (
     *("max_lsb", "rel_l2", "max_abs", "mismatches", "clipped", "quant", "reason"),
 )
 """Columns of the table in Markdown."""
-_LISTED = 500
-"""Maximum number of tensors listed, however many were lost."""
+_MAX_LISTED = 500
+"""Maximum number of lost tensors, and of reasons for benign ones, that are listed."""
 
 
 def title(result: RunComparison) -> Title:
-    """Return the verdict as one word and a headline."""
+    """Return the verdict as a word and a headline."""
     return Title(verdict_word(result), headline(result), STYLES[result.status])
 
 
@@ -79,7 +79,7 @@ def _fidelity_style(info: RunInfo) -> str:
 
 
 def remarks(nodes: Sequence[NodeResult]) -> Items:
-    """Return remarks on nodes that do not decide the verdict: acknowledged ones, and findings within limits."""
+    """Return remarks that do not affect the verdict: acknowledged nodes, findings within limits, and roundings."""
     rounding = sentences.rounding_sentence(nodes)
     notes = [] if rounding is None else [f"note: {rounding}"]
     return Items.of(
@@ -100,15 +100,15 @@ def coverage(result: RunComparison, *, everything: bool = False) -> FactList:
     facts = [Fact("coverage", sentences.coverage_sentence(result))]
     facts += [
         Fact("", f"{numbers.grouped(many)} {side}: {reason}", "dim")
-        for many, side, reason in sentences.benign_reasons(unmatched)[:_LISTED]
+        for many, side, reason in sentences.benign_reasons(unmatched)[:_MAX_LISTED]
     ]
-    facts += [Fact("", f"LOST {_left_out(entry)}", "bold yellow") for entry in lost[:_LISTED]]
-    if len(lost) > _LISTED:
-        facts.append(Fact("", f"{len(lost) - _LISTED} more lost tensors; the JSON has them all", "bold yellow"))
-    return FactList([*facts, *(Fact("", f"benign {_left_out(entry)}") for entry in benign if everything)])
+    facts += [Fact("", f"LOST {_unmatched_text(entry)}", "bold yellow") for entry in lost[:_MAX_LISTED]]
+    if len(lost) > _MAX_LISTED:
+        facts.append(Fact("", f"{len(lost) - _MAX_LISTED} more lost tensors; the JSON has them all", "bold yellow"))
+    return FactList([*facts, *(Fact("", f"benign {_unmatched_text(entry)}") for entry in benign if everything)])
 
 
-def _left_out(entry: Unmatched) -> str:
+def _unmatched_text(entry: Unmatched) -> str:
     return f"{entry.side} {safe_text(entry.tensor, limit=200)}: {safe_text(entry.full_reason)}"
 
 
@@ -121,14 +121,14 @@ def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:
         result: The comparison to show.
         limit: Maximum number of bytes in UTF-8.
     """
-    head = _lines([*markdown_blocks([*verdict_blocks(result), comparison_facts(result)]), ""])
+    head = _join_lines([*markdown_blocks([*verdict_blocks(result), comparison_facts(result)]), ""])
     remark_items = remarks(result.nodes)
     heading: list[Block] = [Section("Remarks")] if remark_items.items else []
     tail_lines = markdown_blocks([*heading, remark_items, Section("Coverage"), coverage(result)])
-    tail = _lines(_fit_lines(["", *tail_lines], limit // 3))
-    budget = limit - len(head.encode()) - len(tail.encode()) - 400  # leaves room for the table's head and the notes
+    tail = _join_lines(_fit_lines(["", *tail_lines], limit // 3))
+    budget = limit - len(head.encode()) - len(tail.encode()) - 400  # leaves space for the table's head and the notes
     first = next((node.index for node in result.nodes if is_beyond(node)), None)
-    rows = [_row(node, first=node.index == first) for node in result.nodes]
+    rows = [_table_line(node, first=node.index == first) for node in result.nodes]
     kept_positions = _choose_fitting_rows(result.nodes, [len(row.encode()) + 1 for row in rows], budget)
     all_columns = columns()
     lines = markdown_table([all_columns[key].title for key in _KEYS], ())
@@ -136,14 +136,14 @@ def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:
     if len(kept_positions) < len(rows):
         left_out_text = f"{len(rows) - len(kept_positions)} of {len(rows)} nodes are left out"
         lines += ["", f"**{left_out_text}, starting with the best, to stay under {limit} bytes.**"]
-    return head + _lines(lines) + tail
+    return head + _join_lines(lines) + tail
 
 
-def _lines(lines: Iterable[str]) -> str:
+def _join_lines(lines: Iterable[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(node: NodeResult, *, first: bool) -> str:
+def _table_line(node: NodeResult, *, first: bool) -> str:
     """Return the line of a node, in bold for the first divergence."""
     row: NodeRow = node_row(node)
     cells = {key: row.cells[key].text for key in _KEYS}
@@ -154,7 +154,7 @@ def _row(node: NodeResult, *, first: bool) -> str:
 
 
 def _fit_lines(lines: Sequence[str], budget: int) -> list[str]:
-    """Cut lines that would leave no room for the nodes, and state how many."""
+    """Return the lines that fit the budget, followed by the number of those that do not."""
     used_bytes = 0
     for position, line in enumerate(lines):
         used_bytes += len(line.encode()) + 1
@@ -164,7 +164,7 @@ def _fit_lines(lines: Sequence[str], budget: int) -> list[str]:
 
 
 def _choose_fitting_rows(nodes: Sequence[NodeResult], sizes: Sequence[int], budget: int) -> list[int]:
-    """Choose positions, worst first, whose rows fit the budget. Return them in topological order."""
+    """Return the positions of the worst nodes whose rows fit the budget, in topological order."""
     if sum(sizes) <= budget:
         return list(range(len(nodes)))
     positions, used_bytes = [], 0

@@ -29,7 +29,7 @@ def definitions_json() -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """A metric with its places: its title in tables and its object in the JSON, "" where it has none."""
+    """A metric, with its title in tables and its object in the JSON. Either is "" if the metric is not there."""
 
     name: str
     title: str

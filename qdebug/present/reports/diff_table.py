@@ -17,10 +17,10 @@ from qdebug.present import numbers
 from qdebug.present.reports.comparison import comparison_facts, coverage, remarks, verdict_blocks
 from qdebug.present.reports.document import Item, Items
 from qdebug.present.reports.terminal import GAP, terminal
-from qdebug.present.rows import STYLES, Cell, Column, Gap, NodeRow, RowChoice, columns, node_row, select
+from qdebug.present.rows import STYLES, Cell, Column, Gap, NodeRow, RowChoice, columns, node_row, select_rows
 from qdebug.present.text import safe_text, shorten
 
-__all__ = ["ORDER", "PlacedColumn", "diff_report", "fitting_width", "natural_width", "place"]
+__all__ = ["ORDER", "PlacedColumn", "diff_report", "fitting_width", "natural_width", "place_columns"]
 
 ORDER = (
     "index",
@@ -45,14 +45,15 @@ ORDER = (
 )
 """Keys of the columns of a table of nodes, in order."""
 _ALWAYS = ("index", "status", "node", "op", "sqnr_db")
-_SOON = ("why", "arithmetic", "clipping", "constants", "introduced", "max_lsb", "rel_l2")
-_LATER = ("clipped", "gain", "max_abs", "match", "quant", "cosine", "mismatches")
-_CAPS = {"op": 24, "quant": 30}
+_MORE_COLUMNS = ("why", "arithmetic", "clipping", "constants", "introduced", "max_lsb", "rel_l2")
+_LAST_COLUMNS = ("clipped", "gain", "max_abs", "match", "quant", "cosine", "mismatches")
+_MAX_WIDTHS = {"op": 24, "quant": 30}
 _TIGHT_OP = 14
-_FIRST_TO_GO = ("op", "status", "index")
-_NODE_LEAST = 8
-_NODE_MIN = 18
-_NODE_COMFORT = 32
+_DROPPED_FIRST = ("op", "status", "index")
+_MIN_NODE_WIDTH = 8
+_NODE_WIDTH_FOR_MORE = 18
+_NODE_WIDTH_FOR_LAST = 32
+"""Width of node names: the least possible, and the least that leaves room for `_MORE_COLUMNS` and `_LAST_COLUMNS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,37 +64,37 @@ class PlacedColumn:
     width: int
 
 
-def place(rows: Sequence[NodeRow], width: int) -> list[PlacedColumn]:
-    """Choose columns for the available width.
+def place_columns(rows: Sequence[NodeRow], width: int) -> list[PlacedColumn]:
+    """Choose columns that fit the available width.
 
-    Number, status, node, operator and SQNR are included unless it is very narrow. The others are added in order of
-    usefulness as long as node names have room. A column with no values, or only exact matches, is left out. The
-    remaining width goes to the names.
+    Number, status, node, operator and SQNR are included unless the width is very small. The others are added in order
+    of usefulness as long as node names have enough room. A column without values, or with exact matches only, is left
+    out. The remaining width goes to the names.
 
     Args:
         rows: The rows to show.
         width: Characters available on a line.
     """
-    widths = {key: _width(key, rows) for key in ORDER}
+    widths = {key: _column_width(key, rows) for key in ORDER}
     natural = widths["node"]
     if width < 110:
         widths["op"] = min(widths["op"], _TIGHT_OP)
     chosen_keys = list(_ALWAYS)
-    for key in _FIRST_TO_GO:
-        if _occupied_width(chosen_keys, widths) + min(natural, _NODE_LEAST) > width:
+    for key in _DROPPED_FIRST:
+        if _occupied_width(chosen_keys, widths) + min(natural, _MIN_NODE_WIDTH) > width:
             chosen_keys.remove(key)
-    for keys, room in ((_SOON, _NODE_MIN), (_LATER, _NODE_COMFORT)):
+    for keys, node_width in ((_MORE_COLUMNS, _NODE_WIDTH_FOR_MORE), (_LAST_COLUMNS, _NODE_WIDTH_FOR_LAST)):
         for key in keys:
-            if widths[key] and _occupied_width([*chosen_keys, key], widths) + min(natural, room) <= width:
+            if widths[key] and _occupied_width([*chosen_keys, key], widths) + min(natural, node_width) <= width:
                 chosen_keys.append(key)
-    widths["node"] = max(min(natural, _NODE_LEAST), min(natural, width - _occupied_width(chosen_keys, widths)))
+    widths["node"] = max(min(natural, _MIN_NODE_WIDTH), min(natural, width - _occupied_width(chosen_keys, widths)))
     all_columns = columns()
     return [PlacedColumn(all_columns[key], widths[key]) for key in ORDER if key in chosen_keys]
 
 
 def natural_width(rows: Sequence[NodeRow]) -> int:
-    """Return the width at which every column fits and names are not shortened."""
-    widths = [_width(key, rows) for key in ORDER]
+    """Return the width in characters at which all columns fit and no name is shortened."""
+    widths = [_column_width(key, rows) for key in ORDER]
     return sum(widths) + GAP * (sum(1 for width in widths if width) - 1)
 
 
@@ -101,24 +102,24 @@ def _occupied_width(chosen_keys: Sequence[str], widths: dict[str, int]) -> int:
     return sum(widths[key] for key in chosen_keys if key != "node") + GAP * (len(chosen_keys) - 1)
 
 
-def _width(key: str, rows: Sequence[NodeRow]) -> int:
+def _column_width(key: str, rows: Sequence[NodeRow]) -> int:
     texts = [row.cells[key].text for row in rows]
     if key not in _ALWAYS and set(texts) <= {numbers.MISSING, str(Match.EXACT)}:
         return 0
     widest = max(map(len, [columns()[key].title, *texts]))
     if key == "index":
         widest += 1  # leaves room for the mark of the first divergence
-    return min(widest, _CAPS.get(key, widest))
+    return min(widest, _MAX_WIDTHS.get(key, widest))
 
 
 _REASONS_SHOWN = 20
-_MOST_WIDTH = 400
+_MAX_REPORT_WIDTH = 400
 
 
 def fitting_width(result: RunComparison, *, everything: bool = False) -> int:
-    """Return the width at which names in the node table are not shortened, within reason."""
-    rows = list(_rows(result, select(result.nodes, everything=everything)).values())
-    return min(_MOST_WIDTH, max(100, natural_width(rows))) if rows else 100
+    """Return the width in characters at which names in the node table are not shortened, from 100 to 400."""
+    rows = list(_rows_by_position(result, select_rows(result.nodes, everything=everything)).values())
+    return min(_MAX_REPORT_WIDTH, max(100, natural_width(rows))) if rows else 100
 
 
 def diff_report(
@@ -130,20 +131,20 @@ def diff_report(
         result: The comparison to show.
         width: Characters available on a line.
         everything: Show every node and every tensor left out, however many.
-        choice: The requested rows, or None for those of `select`.
+        choice: The requested rows, or None for those of `select_rows`.
     """
     blank = Text("")
     return Group(
         terminal([*verdict_blocks(result), comparison_facts(result)]),
         blank,
-        *_node_section(result, width, select(result.nodes, everything=everything, choice=choice)),
+        *_node_section(result, width, select_rows(result.nodes, everything=everything, choice=choice)),
         blank,
         terminal([coverage(result, everything=everything)]),
     )
 
 
-def _rows(result: RunComparison, positions: Sequence[int | Gap]) -> dict[int, NodeRow]:
-    """Make the rows to show, by position. A node with several outputs is distinguished by its tensors."""
+def _rows_by_position(result: RunComparison, positions: Sequence[int | Gap]) -> dict[int, NodeRow]:
+    """Make the rows to show, by position. Rows of a node with several outputs show the tensor too."""
     repeated_names = {name for name, count in Counter(node.node for node in result.nodes).items() if count > 1}
     rows: dict[int, NodeRow] = {}
     for position in positions:
@@ -158,10 +159,10 @@ def _rows(result: RunComparison, positions: Sequence[int | Gap]) -> dict[int, No
 
 
 def _node_section(result: RunComparison, width: int, positions: Sequence[int | Gap]) -> list[RenderableType]:
-    rows = _rows(result, positions)
+    rows = _rows_by_position(result, positions)
     if not rows:
         return [Text("No node was compared.", style="yellow")]
-    placed_columns = place(list(rows.values()), width)
+    placed_columns = place_columns(list(rows.values()), width)
     first = next((node.index for node in result.nodes if is_beyond(node)), None)
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     for entry in placed_columns:
@@ -176,16 +177,18 @@ def _node_section(result: RunComparison, width: int, positions: Sequence[int | G
             table.add_row(*_gap_cells(position, placed_columns))
         else:
             is_first = rows[position].index == first
-            table.add_row(*_cells(rows[position], placed_columns, marked=is_first), style="bold" if is_first else "")
+            table.add_row(
+                *_row_cells(rows[position], placed_columns, marked=is_first), style="bold" if is_first else ""
+            )
     section: list[RenderableType] = [table]
     hidden = len(result.nodes) - len(rows)
     if hidden:
         note = f"{numbers.grouped(hidden)} of {numbers.grouped(len(result.nodes))} nodes hidden; --all shows every one"
         section.append(Text(note, style="dim"))
-    return [*section, *_reasons(result.nodes)]
+    return [*section, *_reason_section(result.nodes)]
 
 
-def _cells(row: NodeRow, placed_columns: Sequence[PlacedColumn], *, marked: bool) -> list[Text]:
+def _row_cells(row: NodeRow, placed_columns: Sequence[PlacedColumn], *, marked: bool) -> list[Text]:
     cells = []
     for entry in placed_columns:
         cell = row.cells[entry.column.key]
@@ -196,13 +199,13 @@ def _cells(row: NodeRow, placed_columns: Sequence[PlacedColumn], *, marked: bool
 
 
 def _gap_cells(gap: Gap, placed_columns: Sequence[PlacedColumn]) -> list[Text]:
-    room = next(entry.width for entry in placed_columns if entry.column.key == "node")
-    words = shorten(f"{numbers.grouped(gap.hidden)} hidden", room)
+    node_width = next(entry.width for entry in placed_columns if entry.column.key == "node")
+    words = shorten(f"{numbers.grouped(gap.hidden)} hidden", node_width)
     return [Text(words if entry.column.key == "node" else "", style="dim italic") for entry in placed_columns]
 
 
-def _reasons(nodes: Sequence[NodeResult]) -> list[RenderableType]:
-    """Explain why nodes fail, were not compared, or do not count, which numbers cannot do."""
+def _reason_section(nodes: Sequence[NodeResult]) -> list[RenderableType]:
+    """List the reasons why nodes fail or were not compared, and the remarks."""
     unusual = [node for node in nodes if node.reason and (breaks_limit(node) or node.status is Status.INCOMPARABLE)]
     items = [
         Item(

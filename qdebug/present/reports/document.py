@@ -13,11 +13,11 @@ __all__ = ["Block", "Code", "Document", "Fact", "FactList", "Grid", "Item", "Ite
 
 @dataclass(frozen=True, slots=True)
 class Title:
-    """The first line: one word for the answer, and the answer.
+    """The first line of a report: the verdict as a word and as a sentence.
 
     Args:
-        word: The answer in one word.
-        text: The answer in one sentence.
+        word: The verdict in a word or two.
+        text: The verdict in one sentence.
         style: Style of the word in a terminal.
     """
 
@@ -64,7 +64,7 @@ class Fact:
     """One labelled fact.
 
     Args:
-        label: What it is about, or "" if it continues the fact before.
+        label: The subject, or "" if the fact continues the previous one.
         text: The fact.
         style: Style of the text in a terminal.
     """
@@ -125,8 +125,8 @@ class Grid:
         right: Right-aligned columns.
         dim: Dimmed columns.
         names: Columns that contain names from a recording.
-        below: Columns that a terminal, which is narrow, shows below the line of their row, each with a prefix for the
-            text. A missing text is not shown.
+        below: Columns that a terminal shows below their row because it is narrow, with a prefix for each text. A
+            missing text is not shown.
         wide: Minimum width in characters for a terminal to show the last column, or 0 for any.
         instead: Text that a terminal shows if the last column is hidden.
         styles: Style of each row's first line in a terminal, or empty for none.

@@ -11,7 +11,7 @@ from qdebug.present.reports.document import Document, FactList, Grid, Item, Item
 __all__ = ["explain_document", "explained_node_document"]
 
 _STYLE = {0: "bold green", 1: "bold red", 3: "bold yellow"}
-_LISTED = 40
+_NODES_LISTED = 40
 
 
 def explain_document(explanation: ExplainedRun, *, everything: bool = False) -> Document:
@@ -46,11 +46,11 @@ def explain_document(explanation: ExplainedRun, *, everything: bool = False) -> 
 def _unexplained_items(nodes: Sequence[NodeExplanation]) -> list[Item]:
     """List the unexplained nodes."""
     items = []
-    for node in nodes[:_LISTED]:
+    for node in nodes[:_NODES_LISTED]:
         first, *further_lines = explained.unexplained_lines(node)
         items.append(Item(first, "unexplained", "dim" if node.accepted else "bold red", further_lines))
-    if len(nodes) > _LISTED:
-        items.append(Item(f"{len(nodes) - _LISTED} more unexplained; --all lists every node", style="dim"))
+    if len(nodes) > _NODES_LISTED:
+        items.append(Item(f"{len(nodes) - _NODES_LISTED} more unexplained; --all lists every node", style="dim"))
     return items
 
 

@@ -3,7 +3,7 @@
 To view the attachment, open the model in Netron, then this file, and click on a node. Netron shows `metadata` and
 `metrics` of a JSON file with the signature "netron:attachment" next to the nodes and values with these names
 (lutzroeder/netron, source/view.js). It compares names only up to their first line break, and keeps the last of two
-entries with the same name. Both are taken into account here.
+entries with the same name. This module accounts for both.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from qdebug.present.rows import metric_title, quant_text
 from qdebug.present.text import safe_text
 from qdebug.recording.npz import write_arrays
 
-__all__ = ["csv_cell", "diff_csv", "element_csv", "guarded", "member_names", "netron_attachment", "write_npz"]
+__all__ = ["csv_cell", "diff_csv", "element_csv", "guard_formula", "member_names", "netron_attachment", "write_npz"]
 
-_FORMULA = tuple("=+-@\t\r\n|%\uff1d\uff0b\uff0d\uff20")
-"""Characters that may make a spreadsheet evaluate a cell, including full-width forms."""
+_FORMULA_STARTS = tuple("=+-@\t\r\n|%\uff1d\uff0b\uff0d\uff20")
+"""First characters that may make a spreadsheet evaluate a cell as a formula, including full-width forms."""
 
 _TEXT_LIMIT = 2000
 
@@ -55,10 +55,10 @@ def diff_csv(results: Mapping[str, RunComparison]) -> str:
     """
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    several = len(results) > 1
-    writer.writerow([*(["backend"] if several else []), *COLUMNS])
+    has_several = len(results) > 1
+    writer.writerow([*(["backend"] if has_several else []), *COLUMNS])
     for backend, result in results.items():
-        first = [guarded(backend)] if several else []
+        first = [guard_formula(backend)] if has_several else []
         writer.writerows([*first, *(csv_cell(row[name]) for name in COLUMNS)] for row in result.to_rows())
     return text.getvalue()
 
@@ -99,14 +99,14 @@ def _differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
     return real_differences(reference, backend)
 
 
-def guarded(value: object) -> str:
-    """Return text that a spreadsheet does not evaluate: a quote is put before the start of a formula.
+def guard_formula(value: object) -> str:
+    """Return text that a spreadsheet does not evaluate. A quote is inserted before what looks like a formula.
 
     Args:
         value: Anything, such as a name from a recording.
     """
     text = safe_text(value, limit=_TEXT_LIMIT)
-    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+    return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
 
 
 def csv_cell(value: Any) -> str:
@@ -121,7 +121,7 @@ def csv_cell(value: Any) -> str:
             if math.isnan(value)
             else f"{'-' if value < 0 else ''}Infinity"
         )
-    return str(value) if isinstance(value, int) else guarded(value)
+    return str(value) if isinstance(value, int) else guard_formula(value)
 
 
 _METRICS = ("sqnr_db", "max_lsb", "rel_l2", "max_abs", "cosine", "mismatches", "nonfinite")
@@ -142,17 +142,17 @@ def netron_attachment(result: RunComparison, graph: Graph | None = None) -> str:
     written_targets: set[tuple[str, str]] = set()
     for entry in result.nodes:
         for kind, name in _targets(entry, graph):
-            if (kind, name) in written_targets:  # a node with several outputs: the first one speaks for it
+            if (kind, name) in written_targets:  # a node with several outputs is shown with its first one
                 continue
             written_targets.add((kind, name))
-            _add_facts(metadata, kind, name, _facts(entry))
-            _add_facts(metrics, kind, name, _figures(entry))
+            _add_facts(metadata, kind, name, _metadata_facts(entry))
+            _add_facts(metrics, kind, name, _metric_facts(entry))
     plain = json_safe({"signature": "netron:attachment", "metadata": metadata, "metrics": metrics})
     return json.dumps(plain, indent=1, allow_nan=False) + "\n"
 
 
 def _targets(entry: NodeResult, graph: Graph | None) -> list[tuple[str, str]]:
-    """Return the model's node and value of an entry, without a node if none produces it."""
+    """Return the names that Netron finds an entry by: its value and, if a node produces it, its node."""
     node, value = entry.node, entry.tensor
     if graph is not None:
         producer = graph.producer(entry.reference_tensor)
@@ -167,7 +167,7 @@ def _add_facts(rows: list[dict[str, Any]], kind: str, target: str, facts: dict[s
     rows += [{"kind": kind, "target": target, "name": name, "value": value} for name, value in facts.items()]
 
 
-def _facts(entry: NodeResult) -> dict[str, Any]:
+def _metadata_facts(entry: NodeResult) -> dict[str, Any]:
     is_excused_failure = breaks_limit(entry) and is_excused(entry) and entry.acknowledged is not None
     facts = {
         "qdebug": f"{entry.status}{', acknowledged' if is_excused_failure else ''}",
@@ -183,7 +183,7 @@ def _facts(entry: NodeResult) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _figures(entry: NodeResult) -> dict[str, Any]:
+def _metric_facts(entry: NodeResult) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     if entry.metrics is not None:
         figures = {metric_title(name): getattr(entry.metrics, name) for name in _METRICS}
@@ -196,7 +196,7 @@ def _figures(entry: NodeResult) -> dict[str, Any]:
     return {name: value for name, value in figures.items() if value is not None}
 
 
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_SAFE_MEMBER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 def write_npz(
@@ -231,7 +231,7 @@ def write_npz(
     names = _choose_names(recording, tensors, sample, step)
     members = member_names(names)
     name_table = np.array([(member, name) for name, member in members.items()], dtype=np.str_)
-    values = ((member, _values(recording, name, sample, step, real=real)) for name, member in members.items())
+    values = ((member, _load_storable(recording, name, sample, step, real=real)) for name, member in members.items())
     write_arrays(path, chain([(TENSOR_NAMES, name_table)], values))
     return len(names)
 
@@ -271,7 +271,7 @@ def member_names(names: Sequence[str]) -> dict[str, str]:
     members: dict[str, str] = {}
     used_names = {TENSOR_NAMES}
     for position, name in enumerate(names):
-        plain = name if _PLAIN.fullmatch(name) and ".." not in name else ""
+        plain = name if _SAFE_MEMBER.fullmatch(name) and ".." not in name else ""
         if not plain or plain.lower() in used_names:
             unique = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()
             cleaned = re.sub(r"[^A-Za-z0-9_]+", "_", name)[-40:]
@@ -281,7 +281,7 @@ def member_names(names: Sequence[str]) -> dict[str, str]:
     return members
 
 
-def _values(recording: Recording, name: str, sample: int, step: int, *, real: bool) -> np.ndarray:
+def _load_storable(recording: Recording, name: str, sample: int, step: int, *, real: bool) -> np.ndarray:
     stored = recording.load(name, sample, step)
     if real:
         stored = dequantize(stored, recording.graph.tensors[name].quant, double=is_wide_code(stored.dtype))

@@ -1,4 +1,4 @@
-"""The comparison as one HTML file: no network access, no frame, no executable names; readable without scripts."""
+"""The comparison as one HTML file that needs no network, cannot run recorded text, and is readable without scripts."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from qdebug.present.reports.html_graph import graph_plot
 from qdebug.present.reports.html_plots import (
     Element,
     channel_map,
+    count_nodes_per_column,
     element,
     error_profile,
     facts,
     histogram,
-    nodes_together,
     parts_plot,
-    rendered,
     sample_map,
     table,
+    to_html,
 )
 from qdebug.present.reports.node import node_facts, node_numbers, worst_blocks
-from qdebug.present.reports.short import MOST_ROWS, answer_blocks, deciding, key_facts
-from qdebug.present.rows import Cell, Gap, badness, columns, node_row, row_cell, select
+from qdebug.present.reports.short import MOST_ROWS, answer_blocks, deciding_positions, key_facts
+from qdebug.present.rows import Cell, Gap, badness, columns, node_row, row_cell, select_rows
 
 __all__ = ["DETAILS_SHOWN", "detail_section", "diff_fragment", "diff_html", "worth_detail"]
 
-_BARS = 48
+_MAX_BARS = 48
 
 
 def detail_section(detail: NodeDetail, *, prefix: str, shown: frozenset[int], opened: bool = False) -> Element:
-    """Make the section of the page that shows a node.
+    """Make the section of the page that shows one node in full.
 
     Args:
         detail: The node to show.
@@ -54,13 +54,13 @@ def detail_section(detail: NodeDetail, *, prefix: str, shown: frozenset[int], op
     result = detail.result
     status = element("span", str(result.status), class_=str(result.status))
     summary = element("summary", f"#{result.index} {result.node} ({result.op}): ", status)
-    # The id belongs to the inner element: a link to it opens the `details`, even without scripts.
+    # The inner element has the id, since a link to it opens the enclosing `details`, even without scripts.
     inside = element("div", id=f"{prefix}d{result.index}")
     if result.reason:
         inside.append(element("p", result.reason))
     if result.index in shown:
         inside.append(element("p", element("a", "Row of this node in the table", href=f"#{prefix}{result.index}")))
-    inside.extend(elements([FactList(node_facts(detail))]))
+    inside.extend(document_elements([FactList(node_facts(detail))]))
     if detail.around is not None and detail.around.edges:
         caption = (
             "The graph around it, from top to bottom. An edge is as wide as its error (rel L2): thin up to 1e-4, "
@@ -68,21 +68,21 @@ def detail_section(detail: NodeDetail, *, prefix: str, shown: frozenset[int], op
         )
         inside.append(_figure(graph_plot(detail.around, prefix=prefix, shown=shown), caption))
     if detail.profile is not None:
-        inside.append(_load_pictures(detail))
-    inside.extend(elements([*map(_without_definitions, node_numbers(detail)), *worst_blocks(detail)]))
+        inside.append(_profile_plots(detail))
+    inside.extend(document_elements([*map(_without_definitions, node_numbers(detail)), *worst_blocks(detail)]))
     return element("details", summary, inside, name=f"{prefix}node", open_="" if opened else None)
 
 
 def _without_definitions(grid: Grid) -> Grid:
-    """Leave out the definition columns, because the page shows definitions once."""
+    """Return a table without its column of definitions, because the page shows all definitions once."""
     kept_columns = [at for at in range(len(grid.titles)) if at not in grid.dim]
     return Grid(
         titles=[grid.titles[at] for at in kept_columns], rows=[[row[at] for at in kept_columns] for row in grid.rows]
     )
 
 
-def elements(document: Document) -> list[Element]:
-    """Return the elements of a document. The page has its own title."""
+def document_elements(document: Document) -> list[Element]:
+    """Return the elements of a document, without its title, since the page has its own."""
     page_elements: list[Element] = []
     for block in document:
         if isinstance(block, Section):
@@ -94,21 +94,21 @@ def elements(document: Document) -> list[Element]:
         elif isinstance(block, Grid) and block.rows:
             page_elements.append(table(block.titles, block.rows, class_="sentences" if block.below else None))
         elif isinstance(block, Items) and block.items:
-            page_elements.append(element("ul", *(_item(item) for item in block.items)))
+            page_elements.append(element("ul", *(_list_item(item) for item in block.items)))
     return page_elements
 
 
-def _item(item: Item) -> Element:
+def _list_item(item: Item) -> Element:
     kind: list[Element | str] = [element("b", item.kind), " "] if item.kind else []
     return element("li", *kind, item.text, *(element("p", line) for line in item.more))
 
 
-def _load_pictures(detail: NodeDetail) -> Element:
+def _profile_plots(detail: NodeDetail) -> Element:
     profile = detail.profile
     container = element("div", class_="plots")
     if profile is None:
         return container
-    values = value_bars(profile, bars=_BARS)
+    values = value_bars(profile, bars=_MAX_BARS)
     if values:
         caption = "Values: the reference as bars, the backend as outline; they share bins and scale."
         container.append(
@@ -138,7 +138,7 @@ def _figure(plot: Element, caption: str) -> Element:
 
 
 DETAILS_SHOWN = 12
-"""Number of nodes shown in full: those that the verdict concerns, then the worst ones."""
+"""Maximum number of nodes shown in full."""
 
 _KEYS = (
     *("index", "status", "node", "sqnr_db", "op", "why", "arithmetic", "clipping", "constants", "introduced", "gain"),
@@ -147,14 +147,14 @@ _KEYS = (
 """Columns of the table. A column without any values is left out."""
 _ALWAYS = ("index", "status", "node", "sqnr_db", "op")
 """Columns that are always shown."""
-_MOST_ROWS = 10_000
-"""Maximum number of table rows. If there are more nodes, the worst are kept, so that a browser stays fast."""
-_ON_PAPER = 200
+_MAX_ROWS = 10_000
+"""Maximum number of table rows, so that a browser stays fast. The worst nodes are kept."""
+_ROWS_PRINTED = 200
 """Number of table rows that are printed. `report.css` hides the others."""
 _MAP_ROWS, _MAP_COLUMNS = 24, 64
 _PAIRS_SHOWN = 2000
-_MARKED = 3
-"""Number of diagnosed nodes that are marked along the network."""
+_NODES_MARKED = 3
+"""Maximum number of diagnosed nodes that are marked along the network."""
 
 
 def worth_detail(result: RunComparison) -> list[NodeResult]:
@@ -165,7 +165,7 @@ def worth_detail(result: RunComparison) -> list[NodeResult]:
     Args:
         result: The comparison.
     """
-    deciding_nodes = [result.nodes[at] for at in deciding(result)]
+    deciding_nodes = [result.nodes[at] for at in deciding_positions(result)]
     origin = [node for node in result.nodes if node.node == result.origin]
     nodes_by_badness = sorted(result.nodes, key=badness)
     nodes_by_tensor = {node.tensor: node for node in (*deciding_nodes[:1], *origin, *deciding_nodes, *nodes_by_badness)}
@@ -194,18 +194,20 @@ def diff_html(
     main = element("main")
     if len(results) > 1:
         main.append(element("h1", f"qdebug: {len(results)} backends"))
-        main.append(_verdicts(results))
+        main.append(_verdict_list(results))
         main.append(_backends_section(results, agreement))
     for number, (name, result) in enumerate(results.items()):
         heading = "h2" if len(results) > 1 else "h1"
-        main.append(_section(name, result, details_by_backend.get(name, ()), prefix=f"b{number}-", heading=heading))
+        main.append(
+            _backend_section(name, result, details_by_backend.get(name, ()), prefix=f"b{number}-", heading=heading)
+        )
         if budgets is not None and name in budgets:
             budget = element("section", element("h3", "What each node's own error does to the outputs"))
-            budget.extend(elements(budgets[name]))
+            budget.extend(document_elements(budgets[name]))
             main.append(budget)
-    words = element("details", element("summary", "What the numbers mean"))
-    words.extend(elements(definitions_document()))
-    main.append(words)
+    definitions = element("details", element("summary", "What the numbers mean"))
+    definitions.extend(document_elements(definitions_document()))
+    main.append(definitions)
     files = resources.files("qdebug.present.reports").joinpath("page")
     style = files.joinpath("report.css").read_text(encoding="utf-8")
     script = files.joinpath("report.js").read_text(encoding="utf-8")
@@ -224,7 +226,7 @@ def diff_html(
         _raw_markup("style", style),
     )
     page = element("html", head, element("body", main, _raw_markup("script", script)), lang="en")
-    return f"<!DOCTYPE html>\n{rendered(page)}\n"
+    return f"<!DOCTYPE html>\n{to_html(page)}\n"
 
 
 def _raw_markup(tag: str, text: str) -> Element:
@@ -260,7 +262,7 @@ def _backends_section(results: Mapping[str, RunComparison], agreement: Mapping[s
     )
 
 
-def _verdicts(results: Mapping[str, RunComparison]) -> Element:
+def _verdict_list(results: Mapping[str, RunComparison]) -> Element:
     """Make the list of all verdicts, each linking to its backend's part of the page."""
     verdict_list = element("ul", class_="verdicts")
     for number, (name, result) in enumerate(results.items()):
@@ -276,7 +278,9 @@ def _first_divergence_text(result: RunComparison) -> str:
     return "" if first is None else f"first at {first}"
 
 
-def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *, prefix: str, heading: str) -> Element:
+def _backend_section(
+    name: str, result: RunComparison, details: Sequence[NodeDetail], *, prefix: str, heading: str
+) -> Element:
     """Return the section of a backend: verdict, error along the network, diagnosis, nodes, and facts about the runs."""
     section = element("section", element(heading, f"{name} against its reference"), id=prefix)
     verdict = title(result)
@@ -287,20 +291,22 @@ def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *,
     section.append(element("p", badge, " ", verdict.text, " ", link, class_="verdict"))
     numbers_shown = frozenset(node.index for node in shown_nodes)
     if result.nodes:
-        section.append(_plots(result, prefix, numbers_shown))
+        section.append(_network_plots(result, prefix, numbers_shown))
     if result.diagnosis:
-        section.extend(elements(answer_blocks(result, most=MOST_ROWS, whys=MOST_ROWS, rest="further down")))
+        section.extend(
+            document_elements(answer_blocks(result, max_faults=MOST_ROWS, max_reasons=MOST_ROWS, rest="further down"))
+        )
         summary = element("summary", "The verdict in sentences")
         section.append(element("details", summary, element("p", sentences.verdict_sentence(result))))
     else:
-        section.extend(elements([key_facts(result, rest="further down")]))
+        section.extend(document_elements([key_facts(result, rest="further down")]))
         section.append(element("p", sentences.verdict_sentence(result)))
     if not result.nodes:
         section.append(element("p", "No node was compared."))
         return section
     anchors = {detail.result.tensor: f"{prefix}d{detail.result.index}" for detail in details}
     columns_container = element(
-        "div", _node_part(result, shown_nodes, anchors, prefix), class_="beside" if details else None
+        "div", _nodes_section(result, shown_nodes, anchors, prefix), class_="beside" if details else None
     )
     if details:
         pane = element("section", element("h3", "In full"), class_="pane", aria_label="nodes in full")
@@ -308,41 +314,43 @@ def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *,
             pane.append(detail_section(detail, prefix=prefix, shown=numbers_shown, opened=at == 0))
         columns_container.append(pane)
     section.append(columns_container)
-    section.extend(_samples(result))
+    section.extend(_samples_part(result))
     section.append(element("h3", "What ran"))
-    section.extend(elements([comparison_facts(result), remarks(result.nodes)]))
-    section.append(_coverage(result))
-    section.append(_pairs(result))
+    section.extend(document_elements([comparison_facts(result), remarks(result.nodes)]))
+    section.append(_coverage_part(result))
+    section.append(_pairs_part(result))
     return section
 
 
 def _choose_rows(result: RunComparison, first: NodeResult | None) -> list[NodeResult]:
     """Return the nodes that have a row: those that the verdict concerns, then the others in topological order."""
-    deciding_nodes = [result.nodes[at] for at in deciding(result)]
+    deciding_nodes = [result.nodes[at] for at in deciding_positions(result)]
     if first is not None and first not in deciding_nodes[:1]:
         deciding_nodes = [first, *(node for node in deciding_nodes if node is not first)]
     deciding_indices = {node.index for node in deciding_nodes}
     other_nodes = [node for node in result.nodes if node.index not in deciding_indices]
-    room = max(_MOST_ROWS - len(deciding_nodes), 0)
-    if len(other_nodes) > room:
-        other_nodes = sorted(sorted(other_nodes, key=badness)[:room], key=lambda node: node.index)
-    return [*deciding_nodes[:_MOST_ROWS], *other_nodes]
+    row_budget = max(_MAX_ROWS - len(deciding_nodes), 0)
+    if len(other_nodes) > row_budget:
+        other_nodes = sorted(sorted(other_nodes, key=badness)[:row_budget], key=lambda node: node.index)
+    return [*deciding_nodes[:_MAX_ROWS], *other_nodes]
 
 
-def _plots(result: RunComparison, prefix: str, shown: frozenset[int]) -> Element:
+def _network_plots(result: RunComparison, prefix: str, shown: frozenset[int]) -> Element:
     own_floor, output_floor = result.limits.get("min_sqnr"), result.limits.get("min_output_sqnr")
     floor = output_floor if own_floor is None else own_floor
     container = element("div", class_="plots")
-    costly = {fault.tensor for fault in result.diagnosis[:_MARKED]}
-    marked_indices = frozenset(node.index for node in result.nodes if node.tensor in costly)
+    diagnosed_tensors = {fault.tensor for fault in result.diagnosis[:_NODES_MARKED]}
+    marked_indices = frozenset(node.index for node in result.nodes if node.tensor in diagnosed_tensors)
     plot = error_profile(result.nodes, prefix=prefix, shown=shown, floor=floor, marked=marked_indices)
     clicks = " A click on a dot leads to its row." if plot.find("a") is not None else ""
     caption = f"SQNR in dB of each tensor along the network; higher is better.{clicks}"
     if isinstance(floor, int | float):
         caption += f" The dashed line is the limit{'' if own_floor is not None else ' of the outputs'}, {floor:g} dB."
-    together = nodes_together(result.nodes)
-    if together > 1:
-        caption += f" The band spans the worst and the best of each {together} neighbours; the line shows the worst."
+    nodes_per_column = count_nodes_per_column(result.nodes)
+    if nodes_per_column > 1:
+        caption += (
+            f" The band spans the worst and the best of each {nodes_per_column} neighbours; the line shows the worst."
+        )
     if marked_indices:
         caption += " Red dots are the first nodes of the diagnosis."
     container.append(_figure(plot, caption))
@@ -350,14 +358,14 @@ def _plots(result: RunComparison, prefix: str, shown: frozenset[int]) -> Element
     if parts is not None:
         caption = (
             "Error relative to the signal (rel L2): introduced by the node, and propagated to it; lower is better."
-            f"{f' The largest of each {together} neighbours.' if together > 1 else ''}"
+            f"{f' The largest of each {nodes_per_column} neighbours.' if nodes_per_column > 1 else ''}"
         )
         container.append(_figure(parts, caption))
     return container
 
 
-def _samples(result: RunComparison) -> list[Element]:
-    """Make the map of the worst nodes in each of several samples, or nothing for a single sample."""
+def _samples_part(result: RunComparison) -> list[Element]:
+    """Make the heat map of the worst nodes by sample, or nothing for a single sample."""
     samples = sorted({entry.sample for node in result.nodes for entry in node.samples})
     return [element("h3", "Sample by sample"), _sample_map(result, samples)] if len(samples) > 1 else []
 
@@ -384,9 +392,11 @@ def _sample_map(result: RunComparison, samples: Sequence[int]) -> Element:
     return _figure(sample_map(rows, shown_samples), caption)
 
 
-def _node_part(result: RunComparison, shown: Sequence[NodeResult], anchors: Mapping[str, str], prefix: str) -> Element:
-    """Make the table of nodes, with a checkbox, which needs no script, that leaves only nodes of the verdict."""
-    deciding_indices = frozenset(result.nodes[at].index for at in deciding(result))
+def _nodes_section(
+    result: RunComparison, shown: Sequence[NodeResult], anchors: Mapping[str, str], prefix: str
+) -> Element:
+    """Make the table of nodes. A checkbox, which needs no script, hides the nodes that do not decide the verdict."""
+    deciding_indices = frozenset(result.nodes[at].index for at in deciding_positions(result))
     section = element("section", element("h3", "Nodes"), aria_label="nodes")
     has_failures = any(
         breaks_limit(node) or node.status is Status.INCOMPARABLE
@@ -424,8 +434,8 @@ def _node_part(result: RunComparison, shown: Sequence[NodeResult], anchors: Mapp
             f" {numbers.grouped(hidden_count)} more nodes with smaller errors are left out; the JSON has them all."
         )
     section.append(element("p", order_sentence, class_="faint"))
-    if len(shown) > _ON_PAPER:
-        section.append(element("p", f"On paper the table ends after {_ON_PAPER} rows.", class_="onpaper"))
+    if len(shown) > _ROWS_PRINTED:
+        section.append(element("p", f"On paper the table ends after {_ROWS_PRINTED} rows.", class_="onpaper"))
     return section
 
 
@@ -452,13 +462,13 @@ def _node_table(
     first = next((node.index for node in result.nodes if is_beyond(node)), None)
     for at, node in enumerate(shown):
         classes = " ".join(["deciding"] * (node.index in deciding_indices) + ["first"] * (node.index == first)) or None
-        row = [_cell(node, key, cells[key][at], anchors.get(node.tensor)) for key in keys]
+        row = [_node_cell(node, key, cells[key][at], anchors.get(node.tensor)) for key in keys]
         body.append(element("tr", *row, id=f"{prefix}{node.index}", class_=classes))
     return node_table
 
 
-def _cell(node: NodeResult, key: str, cell: Cell, anchor: str | None) -> Element:
-    """Make a cell of a node's row. Why it fails is below its name, which stays visible on a narrow screen."""
+def _node_cell(node: NodeResult, key: str, cell: Cell, anchor: str | None) -> Element:
+    """Make a cell of a node's row. The reason is below the node's name, which stays visible on a narrow screen."""
     if key == "node":
         name = element("th", cell.text if anchor is None else element("a", cell.text, href=f"#{anchor}"), scope="row")
         is_excused_failure = breaks_limit(node) and is_excused(node)
@@ -481,8 +491,8 @@ def _sort_value(value: float | str | None) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
-def _pairs(result: RunComparison) -> Element:
-    """Describe how each pair was made, unless the two tensors simply share a name."""
+def _pairs_part(result: RunComparison) -> Element:
+    """List how tensors were paired, except for pairs with the same name, which are only counted."""
     same_name_pairs = [
         node for node in result.nodes if node.match is Match.EXACT and node.tensor == node.reference_tensor
     ]
@@ -511,11 +521,11 @@ def _pairs(result: RunComparison) -> Element:
     return container
 
 
-def _coverage(result: RunComparison) -> Element:
+def _coverage_part(result: RunComparison) -> Element:
     container = element("div", element("h3", "What was not compared"))
     for clause in result.shortcomings:
         container.append(element("p", clause, class_="incomplete"))
-    container.extend(elements([coverage(result)]))
+    container.extend(document_elements([coverage(result)]))
     return container
 
 
@@ -545,7 +555,7 @@ def diff_fragment(result: RunComparison) -> str:
     all_columns = columns()
     rows = []
     first = next((node for node in result.nodes if is_beyond(node)), None)
-    for position in select(result.nodes):
+    for position in select_rows(result.nodes):
         if isinstance(position, Gap):
             rows.append([element("td", f"{numbers.grouped(position.hidden)} hidden", colspan=len(_FRAGMENT_KEYS))])
             continue
@@ -561,4 +571,4 @@ def diff_fragment(result: RunComparison) -> str:
         table([all_columns[key].title for key in _FRAGMENT_KEYS], rows),
         element("p", f"{sentences.coverage_sentence(result)}; limits {limits}"),
     )
-    return rendered(fragment)
+    return to_html(fragment)

@@ -1,4 +1,4 @@
-"""Plots as inline SVG: the error along the network, its parts, histograms, heat maps. Colours come from classes."""
+"""Plots as inline SVG: the error along the network, its parts, histograms, heat maps. CSS classes give the colours."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from qdebug.present.text import safe_text, shorten
 __all__ = [
     "Element",
     "channel_map",
+    "count_nodes_per_column",
     "element",
     "error_profile",
     "facts",
     "histogram",
-    "nodes_together",
     "parts_plot",
-    "rendered",
     "sample_map",
     "table",
+    "to_html",
 ]
 
 Element = ET.Element
@@ -90,7 +90,7 @@ def facts(labelled_values: Iterable[tuple[str, str | Element]]) -> Element:
     return fact_list
 
 
-def rendered(root: Element) -> str:
+def to_html(root: Element) -> str:
     """Return an element as HTML text."""
     return ET.tostring(root, encoding="unicode", method="html")
 
@@ -98,36 +98,38 @@ def rendered(root: Element) -> str:
 _WIDTH, _HEIGHT = 720, 312
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 12, 68, 72
 _COLUMNS = 240
-"""Number of columns of a plot along the network. If there are more nodes, neighbours share a column."""
+"""Maximum number of columns of a plot along the network. If there are more nodes, neighbours share a column."""
 _LARGE_DOTS = 60
-"""Number of columns up to which there is room for dots that are easy to click."""
+"""Maximum number of columns for which dots are drawn large enough to click easily."""
 _SHADES = 9
-_MOST_CHANNELS = 256
-_LEAST_BAR = 2
+_MAX_CHANNEL_CELLS = 256
+_MIN_BAR_HEIGHT = 2
 """Height of a bar whose value is at or below the baseline."""
-_DECADES = 7
+_MAX_DECADES = 7
 """Number of decades that a logarithmic axis extends down from the largest value."""
 
 
-def nodes_together(nodes: Sequence[NodeResult]) -> int:
-    """Return how many neighbouring nodes share a column of a plot along the network."""
+def count_nodes_per_column(nodes: Sequence[NodeResult]) -> int:
+    """Return how many neighbouring nodes share each column of a plot along the network."""
     return -(-len(nodes) // _COLUMNS) or 1
 
 
 class _Frame:
-    """The area of a plot: neighbouring nodes as columns, values upwards, and space for missing values."""
+    """The area of a plot, with nodes or groups of neighbouring nodes as columns and values as heights."""
 
     def __init__(self, nodes: Sequence[NodeResult], low: float, high: float, *, title: str) -> None:
         self._low, self._span = low, (high - low) or 1.0
-        together = nodes_together(nodes)
-        self.columns = [range(at, min(at + together, len(nodes))) for at in range(0, len(nodes), together)]
-        self.together = together
-        self.wide = (_WIDTH - _LEFT - _RIGHT) / max(len(self.columns), 1)
+        nodes_per_column = count_nodes_per_column(nodes)
+        self.columns = [
+            range(at, min(at + nodes_per_column, len(nodes))) for at in range(0, len(nodes), nodes_per_column)
+        ]
+        self.nodes_per_column = nodes_per_column
+        self.column_width = (_WIDTH - _LEFT - _RIGHT) / max(len(self.columns), 1)
         self.bottom = _HEIGHT - _BOTTOM
         self.root = element("svg", element("title", title), viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img")
         last = len(nodes) - 1
         for position in sorted({round(share * last) for share in (0, 0.25, 0.5, 0.75, 1)}):
-            at = self.x(position // together)
+            at = self.x(position // nodes_per_column)
             anchor = "end" if position == last > 0 else "middle"
             self.root.append(
                 element("text", f"#{nodes[position].index}", x=f"{at:.1f}", y=self.bottom + 40, text_anchor=anchor)
@@ -135,7 +137,7 @@ class _Frame:
 
     def x(self, column: float) -> float:
         """Return the centre of a column."""
-        return _LEFT + (column + 0.5) * self.wide
+        return _LEFT + (column + 0.5) * self.column_width
 
     def y(self, value: float) -> float:
         """Return the vertical position of a value."""
@@ -173,11 +175,11 @@ class _Frame:
     def bars(self, spans: Iterable[tuple[int, float, float]], class_: str, *, share: float = 1.0) -> None:
         """Draw a bar per column, from one value to another, as wide as a share of the column."""
         steps = [
-            f"M{self.x(column):.1f} {self.y(low):.1f}V{min(self.y(high), self.y(low) - _LEAST_BAR):.1f}"
+            f"M{self.x(column):.1f} {self.y(low):.1f}V{min(self.y(high), self.y(low) - _MIN_BAR_HEIGHT):.1f}"
             for column, low, high in spans
         ]
         if steps:
-            width = f"{max(1.0, self.wide * share):.2f}"
+            width = f"{max(1.0, self.column_width * share):.2f}"
             self.root.append(element("path", class_=class_, d="".join(steps), stroke_width=width))
 
 
@@ -208,21 +210,23 @@ def error_profile(
     if floor is not None:
         frame.root.append(element("path", class_="limit", d=f"M{_LEFT} {frame.y(floor):.1f}H{_WIDTH - _RIGHT}"))
     known_values = frame.known_values(finite)
-    if frame.together > 1:
+    if frame.nodes_per_column > 1:
         frame.bars(((column, min(inside), max(inside)) for column, inside in known_values), "band")
     frame.line(((column, min(inside)) for column, inside in known_values), "trace")
     if math.inf in sqnr:
         frame.root.append(element("text", "equal", x=_LEFT - 6, y=_TOP - 20, text_anchor="end"))
-        if frame.together > 1:
+        if frame.nodes_per_column > 1:
             equal_columns = [
                 column for column, inside in enumerate(frame.columns) if any(sqnr[at] == math.inf for at in inside)
             ]
             marks = "".join(f"M{frame.x(column):.1f} {_TOP - 31}v8" for column in equal_columns)
-            frame.root.append(element("path", class_="same", d=marks, stroke_width=f"{max(1.0, frame.wide):.2f}"))
+            frame.root.append(
+                element("path", class_="same", d=marks, stroke_width=f"{max(1.0, frame.column_width):.2f}")
+            )
     if any(value is None or math.isnan(value) for value in sqnr):
         frame.root.append(element("text", "no SQNR: not finite, or not compared", x=_LEFT, y=_HEIGHT - 4))
     for column, positions in enumerate(frame.columns):
-        worst = positions if frame.together == 1 else _worst_of(nodes, positions)
+        worst = positions if frame.nodes_per_column == 1 else _worst_of(nodes, positions)
         for position in dict.fromkeys([*worst, *(at for at in positions if nodes[at].index in marked)]):
             node, value = nodes[position], sqnr[position]
             if value == math.inf:
@@ -231,7 +235,7 @@ def error_profile(
                 at = frame.bottom + 18.0 if value is None or math.isnan(value) else frame.y(max(value, low))
             size = 1.6 if len(frame.columns) <= _LARGE_DOTS else 1.0
             frame.root.append(
-                _dot(
+                _draw_dot(
                     node,
                     frame.x(column),
                     at,
@@ -243,7 +247,7 @@ def error_profile(
             )
     first = next((position for position, node in enumerate(nodes) if is_beyond(node)), None)
     if first is not None:
-        frame.root.append(_flag(nodes[first], frame.x(first // frame.together)))
+        frame.root.append(_draw_flag(nodes[first], frame.x(first // frame.nodes_per_column)))
     return frame.root
 
 
@@ -253,8 +257,8 @@ def _worst_of(nodes: Sequence[NodeResult], positions: Iterable[int]) -> list[int
     return sorted(failing_positions, key=lambda at: badness(nodes[at]))[:1]
 
 
-def _flag(node: NodeResult, x: float) -> Element:
-    """Write the name of the first divergence above its position."""
+def _draw_flag(node: NodeResult, x: float) -> Element:
+    """Draw a line at the first divergence, with its name at the top."""
     name = f"first: #{node.index} {shorten(safe_text(node.node), 24)}"
     end = x > _WIDTH / 2
     at = {"x": f"{x - 6 if end else x + 6:.1f}", "y": 18, "text_anchor": "end" if end else "start"}
@@ -262,7 +266,7 @@ def _flag(node: NodeResult, x: float) -> Element:
     return element("g", line, element("text", name, class_="diverged", **at))
 
 
-def _dot(
+def _draw_dot(
     node: NodeResult, x: float, y: float, prefix: str, *, size: float, linked: bool, marked: bool = False
 ) -> Element:
     is_excused_failure = is_excused(node) and breaks_limit(node)
@@ -278,21 +282,21 @@ def _dot(
 
 
 def parts_plot(nodes: Sequence[NodeResult]) -> Element | None:
-    """Draw introduced and propagated error of each node, relative to the signal, or return None if nothing is known.
+    """Draw the introduced and the propagated error of each node relative to the signal. Return None if none is known.
 
-    If nodes share a column, the largest of each counts.
+    If nodes share a column, the largest error of either kind is drawn.
 
     Args:
         nodes: All nodes, in topological order.
     """
-    introduced = [None if node.introduced is None else _log(node.introduced.rel_l2) for node in nodes]
-    propagated = [None if node.propagated is None else _log(node.propagated.rel_l2) for node in nodes]
+    introduced = [None if node.introduced is None else _log10(node.introduced.rel_l2) for node in nodes]
+    propagated = [None if node.propagated is None else _log10(node.propagated.rel_l2) for node in nodes]
     finite = [value for value in (*introduced, *propagated) if value is not None]
     if not finite:
         return None
     high = math.ceil(max(finite))
     lowest = math.floor(min(finite))
-    low = min(max(lowest, high - _DECADES), high - 1)
+    low = min(max(lowest, high - _MAX_DECADES), high - 1)
     frame = _Frame(nodes, low, high, title="relative error, introduced and propagated, along the net; lower is better")
     step = max(1, math.ceil((high - low) / 6))
     ticks = range(low, high + 1, step)
@@ -307,16 +311,16 @@ def parts_plot(nodes: Sequence[NodeResult]) -> Element | None:
     return frame.root
 
 
-def _log(value: float | None) -> float | None:
+def _log10(value: float | None) -> float | None:
     return math.log10(value) if value is not None and math.isfinite(value) and value > 0 else None
 
 
 def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
-    """Draw the SQNR of given nodes for given samples: one row per node, one column per sample, darker for worse.
+    """Draw the SQNR of nodes by sample: one row per node, one column per sample, in a stronger colour for worse.
 
     Args:
-        nodes: Rows.
-        samples: Columns, by their numbers.
+        nodes: The nodes of the rows.
+        samples: Numbers of the samples of the columns.
     """
     width, label, side = 480, 190, 17
     cell_width = max(4.0, min(28.0, (width - label) / max(1, len(samples))))
@@ -333,7 +337,7 @@ def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
             cell = element(
                 "rect",
                 element("title", f"{node.node}, sample {sample}: SQNR {numbers.number(value)} dB"),
-                class_=_shade(value),
+                class_=_shade_class(value),
                 x=f"{label + column * cell_width:.1f}",
                 y=y,
                 width=f"{cell_width - 1:.1f}",
@@ -345,7 +349,7 @@ def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
     return root
 
 
-def _shade(sqnr: float | None) -> str:
+def _shade_class(sqnr: float | None) -> str:
     """Return the class of a cell: faintest for at least 60 dB, strongest for at most 0 dB."""
     if sqnr is None:
         return "hnone"
@@ -355,15 +359,17 @@ def _shade(sqnr: float | None) -> str:
 
 
 def channel_map(channels: ChannelErrors) -> Element:
-    """Draw the SQNR of each channel as a strip, darker for worse. A cell for several channels shows the worst.
+    """Draw the SQNR of each channel, in a stronger colour for worse. A cell for several channels shows the worst.
 
     Args:
         channels: The error of each channel.
     """
     values = channels.sqnr_db.tolist()
     is_nonfinite = channels.nonfinite.tolist()
-    together = -(-len(values) // _MOST_CHANNELS) or 1
-    groups = [range(first, min(first + together, len(values))) for first in range(0, len(values), together)]
+    nodes_per_column = -(-len(values) // _MAX_CHANNEL_CELLS) or 1
+    groups = [
+        range(first, min(first + nodes_per_column, len(values))) for first in range(0, len(values), nodes_per_column)
+    ]
     columns_per_row = 64 if len(groups) > 32 else max(1, len(groups))
     side = 15
     rows = -(-len(groups) // columns_per_row)
@@ -377,7 +383,7 @@ def channel_map(channels: ChannelErrors) -> Element:
             element(
                 "rect",
                 element("title", f"{name}: SQNR {numbers.number(value)} dB"),
-                class_=_shade(value),
+                class_=_shade_class(value),
                 x=column % columns_per_row * side,
                 y=column // columns_per_row * side,
                 width=side - 1,
@@ -399,10 +405,10 @@ def histogram(bars: Sequence[Bar], over: Sequence[Bar] = (), *, title: str) -> E
     root = element("svg", viewBox=f"0 0 {width} {height}", role="img")
     root.append(element("title", title))
     bar_width = width / max(1, len(bars))
-    room = height - foot - head
+    plot_height = height - foot - head
     for column, bar in enumerate(bars):
         # A nonzero count stays visible, however small it is.
-        bar_height = max(bar.length * room, 1.0) if bar.count else 0.0
+        bar_height = max(bar.length * plot_height, 1.0) if bar.count else 0.0
         tooltip = f"{bar.label}: {numbers.grouped(bar.count)}"
         if over:
             tooltip += f" and {numbers.grouped(over[column].count)}"
@@ -410,18 +416,18 @@ def histogram(bars: Sequence[Bar], over: Sequence[Bar] = (), *, title: str) -> E
             "rect",
             class_="bar",
             x=f"{column * bar_width:.1f}",
-            y=f"{head + room - bar_height:.1f}",
+            y=f"{head + plot_height - bar_height:.1f}",
             height=f"{bar_height:.1f}",
         )
         shape.set("width", f"{max(1.0, bar_width - 1):.1f}")
         shape.append(element("title", tooltip))
         root.append(shape)
     if over:
-        steps = [f"M0 {head + room}"]
+        steps = [f"M0 {head + plot_height}"]
         for column, bar in enumerate(over):
-            bar_height = max(bar.length * room, 1.0) if bar.count else 0.0
-            steps.append(f"V{head + room - bar_height:.1f}H{(column + 1) * bar_width:.1f}")
-        root.append(element("path", class_="over", d="".join([*steps, f"V{head + room}"])))
+            bar_height = max(bar.length * plot_height, 1.0) if bar.count else 0.0
+            steps.append(f"V{head + plot_height - bar_height:.1f}H{(column + 1) * bar_width:.1f}")
+        root.append(element("path", class_="over", d="".join([*steps, f"V{head + plot_height}"])))
     if bars:
         root.append(element("text", bars[0].label, x=0, y=height - 6))
         root.append(element("text", bars[-1].label, x=width, y=height - 6, text_anchor="end"))

@@ -26,9 +26,9 @@ _SPECIAL = str.maketrans(
     {character: "\\" + character for character in "\\`*_{}[]<>()+!|~$&"}
     | {"@": "@<!-- -->", "#": "#<!-- -->"}  # a backslash does not prevent @mentions and #references
 )
-_MOST_ROWS = 500
+_MAX_ROWS = 500
 """Maximum number of table rows, which keeps a job summary within its limit."""
-_LONG = 1000
+_SENTENCE_LIMIT = 1000
 """Maximum number of characters of a sentence."""
 
 
@@ -96,18 +96,18 @@ def markdown_blocks(document: Document) -> list[str]:
 
 def _block_lines(block: Block) -> list[str]:
     if isinstance(block, Title):
-        return [f"## qdebug: {markdown_text(block.word)}", "", markdown_text(block.text, limit=_LONG)]
+        return [f"## qdebug: {markdown_text(block.word)}", "", markdown_text(block.text, limit=_SENTENCE_LIMIT)]
     if isinstance(block, Section):
         return [f"### {markdown_text(block.text[:1].upper() + block.text[1:])}"]
     if isinstance(block, Paragraph):
-        return [markdown_text(block.text, limit=_LONG)]
+        return [markdown_text(block.text, limit=_SENTENCE_LIMIT)]
     if isinstance(block, Code):
         return _fenced_text(block)
     if isinstance(block, FactList):
-        return [_fact(fact.label, fact.text) for fact in block.facts]
+        return [_fact_line(fact.label, fact.text) for fact in block.facts]
     if isinstance(block, Items):
-        return [line for item in block.items for line in _item(item)]
-    return _table(block) if block.rows else []
+        return [line for item in block.items for line in _item_lines(item)]
+    return _table_lines(block) if block.rows else []
 
 
 def _fenced_text(block: Code) -> list[str]:
@@ -116,26 +116,26 @@ def _fenced_text(block: Code) -> list[str]:
     return [f"{fence}{block.language}", *block.text.splitlines(), fence]
 
 
-def _fact(label: str, text: str) -> str:
-    sentence = markdown_text(text, limit=_LONG)
+def _fact_line(label: str, text: str) -> str:
+    sentence = markdown_text(text, limit=_SENTENCE_LIMIT)
     return f"- **{markdown_text(label)}**: {sentence}" if label else f"  - {sentence}"
 
 
-def _item(item: Item) -> list[str]:
+def _item_lines(item: Item) -> list[str]:
     kind = f"**{markdown_text(item.kind)}** " if item.kind else ""
-    more = [f"  - {markdown_text(line, limit=_LONG)}" for line in item.more]
-    return [f"- {kind}{markdown_text(item.text, limit=_LONG)}", *more]
+    more = [f"  - {markdown_text(line, limit=_SENTENCE_LIMIT)}" for line in item.more]
+    return [f"- {kind}{markdown_text(item.text, limit=_SENTENCE_LIMIT)}", *more]
 
 
-def _cell(text: str) -> str:
+def _cell_text(text: str) -> str:
     """Return a cell. A bar of "#" is drawn with block characters, which need no escape."""
-    return "\u2588" * len(text) if text and set(text) == {"#"} else markdown_text(text, limit=_LONG)
+    return "\u2588" * len(text) if text and set(text) == {"#"} else markdown_text(text, limit=_SENTENCE_LIMIT)
 
 
-def _table(grid: Grid) -> list[str]:
+def _table_lines(grid: Grid) -> list[str]:
     rows = [
-        [code(text) if at in grid.names and text != MISSING else _cell(text) for at, text in enumerate(row)]
-        for row in grid.rows[:_MOST_ROWS]
+        [code(text) if at in grid.names and text != MISSING else _cell_text(text) for at, text in enumerate(row)]
+        for row in grid.rows[:_MAX_ROWS]
     ]
     lines = markdown_table([markdown_text(title) for title in grid.titles], rows)
     if len(rows) < len(grid.rows):

@@ -16,10 +16,10 @@ from qdebug.present.text import safe_text, shorten
 
 __all__ = ["Diffs", "diffs_dict", "matrix_document"]
 
-_SHOWN = 12
+_ROWS_SHOWN = 12
 """Number of matrix rows that a report shows, worst first. The JSON contains all of them."""
 
-_ALIKE = "wrong alike"
+_AGREEMENT_TITLE = "wrong alike"
 _BACKEND_WIDTH = 24
 _NODE_WIDTH = 40
 
@@ -58,18 +58,22 @@ def matrix_document(results: Mapping[str, RunComparison], agreement: Mapping[str
         (
             f"{_letter(at)} {shorten(safe_text(name), 60)}",
             str(result.status),
-            _name(result.first_divergence),
-            _name(result.origin),
+            _short_name(result.first_divergence),
+            _short_name(result.origin),
         )
         for at, (name, result) in enumerate(results.items())
     ]
     titles = ("backend", "status", "first divergence", "origin")
     blocks: list[Block] = [Section("several backends"), Grid(titles=titles, rows=summary, names=frozenset({0, 2, 3}))]
-    shown = matrix.worst_rows(_SHOWN)
+    shown = matrix.worst_rows(_ROWS_SHOWN)
     if not shown:
         return [*blocks, Paragraph("Every backend equals the reference in every tensor compared.")]
     has_agreement = any(row.agreement for row in matrix.rows)
-    heads = ("SQNR dB of node", *map(_letter, range(len(matrix.backends))), *([_ALIKE] if has_agreement else []))
+    heads = (
+        "SQNR dB of node",
+        *map(_letter, range(len(matrix.backends))),
+        *([_AGREEMENT_TITLE] if has_agreement else []),
+    )
     rows = [
         (
             shorten(row.node, _NODE_WIDTH),
@@ -83,20 +87,20 @@ def matrix_document(results: Mapping[str, RunComparison], agreement: Mapping[str
     return [
         *blocks,
         Grid(titles=heads, rows=rows, right=right, names=frozenset({0})),
-        Paragraph(_hidden(matrix, shown), "dim"),
+        Paragraph(_hidden_text(matrix, shown), "dim"),
         *([Paragraph(sentence)] if sentence else []),
     ]
 
 
-def _hidden(matrix: Matrix, shown: Sequence[MatrixRow]) -> str:
+def _hidden_text(matrix: Matrix, shown: Sequence[MatrixRow]) -> str:
     return f"the {numbers.grouped(len(shown))} worst of {numbers.grouped(len(matrix.rows))} tensors; the JSON has all"
 
 
 def _letter(position: int) -> str:
     """Return the short name of a backend in the matrix: A to Z, then A1."""
-    turn, digit = divmod(position, 26)
-    return chr(ord("A") + digit) + (str(turn) if turn else "")
+    cycle, letter_index = divmod(position, 26)
+    return chr(ord("A") + letter_index) + (str(cycle) if cycle else "")
 
 
-def _name(name: str | None) -> str:
+def _short_name(name: str | None) -> str:
     return numbers.MISSING if name is None else shorten(safe_text(name), _BACKEND_WIDTH)

@@ -5,9 +5,10 @@ web application uses them:
 
 - It finds a node of an overlay by the key `tensor_name` of its outputs, else by the node's id. The outputs here have no
   such key, so that one overlay fits both graphs.
-- Its address can ask for two panes that follow each other where node ids are equal; a mapping of ids has to be loaded
-  by hand. So the reference's node has the id of its partner, and `sync.json` holds the mapping of many to one.
-- A file with a NaN or an infinity is not read, and one whose nodes include the id "results" is read wrongly.
+- Its URL can request two panes in which a node and the node with the same id are selected together. A mapping between
+  different ids must be loaded by hand. So a reference node has the id of its partner, and `sync.json` maps all nodes
+  that a fused node replaces.
+- It does not read a file with a NaN or an infinity, and misreads a file with a node whose id is "results".
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ REFERENCE, BACKEND, SYNC, OPENER = "reference.json", "backend.json", "sync.json"
 
 _RESERVED = "results"
 _INPUT = "input: "
-_APART = " (reference)"
+_REFERENCE_SUFFIX = " (reference)"
 _SQNR_OF_EQUAL = 400.0
-"""SQNR in dB in place of infinity, which JSON lacks: larger than any two float64 values can have."""
+"""SQNR in dB that stands for infinity, which JSON lacks. No two different float64 values have such an SQNR."""
 
 _GREEN, _LIGHT, _YELLOW, _ORANGE, _RED, _PURPLE, _GREY = (
     *("#66bb6a", "#c5e1a5", "#fff176", "#ffb74d", "#e57373"),
     *("#ce93d8", "#cfd8dc"),
 )
-_OF_STATUS: Mapping[str, str] = {
+_STATUS_COLORS: Mapping[str, str] = {
     Status.IDENTICAL: _GREEN,
     Status.WITHIN: _LIGHT,
     Status.DIVERGED: _RED,
@@ -52,9 +53,9 @@ _OF_STATUS: Mapping[str, str] = {
 }
 _DIGITS = 6
 """Significant digits of a number in an overlay."""
-_ANY = 1e30
-"""The last bound of an overlay's colours. Values above the last bound have no colour."""
-_MORE_IS_WORSE = (_GREEN, _LIGHT, _YELLOW, _ORANGE, _RED)
+_LAST_BOUND = 1e30
+"""The last bound of an overlay's colours, since values above the last bound would have no colour."""
+_COLORS_BY_BADNESS = (_GREEN, _LIGHT, _YELLOW, _ORANGE, _RED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,22 +66,22 @@ class _Overlay:
         name: Its displayed name.
         value: Returns the number or word, or None if there is none.
         bounds: For numbers, the upper bound of each of the five colours, from green to red. The last colour has none.
-        best_last: Whether more is better, so that the colours go from red to green.
+        is_more_better: Whether larger numbers are better, so that the colours go from red to green.
         colors: Colours of words.
     """
 
     name: str
     value: Callable[[NodeResult], float | str | None]
     bounds: tuple[float, ...] = ()
-    best_last: bool = False
+    is_more_better: bool = False
     colors: Mapping[str, str] | None = None
 
 
-def _of(name: str) -> Callable[[NodeResult], float | None]:
+def _metric_getter(name: str) -> Callable[[NodeResult], float | None]:
     return lambda node: None if node.metrics is None else getattr(node.metrics, name)
 
 
-def _clipped(node: NodeResult) -> float | None:
+def _clipped_percent(node: NodeResult) -> float | None:
     rails = node.saturation
     return None if rails is None or not rails.total else 100 * rails.clipped / rails.total
 
@@ -93,19 +94,19 @@ _OVERLAYS = (
     _Overlay(name="own error over its limit", value=_relative_own_error, bounds=(0.1, 0.5, 1.0, 4.0)),
     _Overlay(
         name=f"{metric_title('sqnr_db')} ({_SQNR_OF_EQUAL:.0f}: equal)",
-        value=_of("sqnr_db"),
+        value=_metric_getter("sqnr_db"),
         bounds=(10, 20, 30, 50),
-        best_last=True,
+        is_more_better=True,
     ),
-    _Overlay(name=metric_title("max_lsb"), value=_of("max_lsb"), bounds=(0.5, 1.5, 4, 16)),
-    _Overlay(name=metric_title("rel_l2"), value=_of("rel_l2"), bounds=(0.001, 0.01, 0.05, 0.2)),
-    _Overlay(name=metric_title("max_abs"), value=_of("max_abs")),
+    _Overlay(name=metric_title("max_lsb"), value=_metric_getter("max_lsb"), bounds=(0.5, 1.5, 4, 16)),
+    _Overlay(name=metric_title("rel_l2"), value=_metric_getter("rel_l2"), bounds=(0.001, 0.01, 0.05, 0.2)),
+    _Overlay(name=metric_title("max_abs"), value=_metric_getter("max_abs")),
     _Overlay(name="gain", value=lambda node: node.relative_gain, bounds=(1.0, 1.5, 3.0, 10.0)),
-    _Overlay(name="clipped %", value=_clipped, bounds=(0.1, 1, 5, 20)),
+    _Overlay(name="clipped %", value=_clipped_percent, bounds=(0.1, 1, 5, 20)),
     _Overlay(name="explained by", value=lambda node: node.explained),
     _Overlay(name="ran on", value=lambda node: node.placement),
     _Overlay(name="paired by", value=lambda node: str(node.match)),
-    _Overlay(name="status", value=lambda node: str(node.status), colors=_OF_STATUS),
+    _Overlay(name="status", value=lambda node: str(node.status), colors=_STATUS_COLORS),
 )
 """The overlays. The last one is shown when the files are opened."""
 
@@ -124,22 +125,22 @@ def model_explorer_files(result: RunComparison, reference: Graph, backend: Graph
     files = {
         REFERENCE: _graph_text("reference", reference, ids.reference, partners, result),
         BACKEND: _graph_text("backend", backend, ids.backend, rows, result),
-        SYNC: _dumped(_sync(result, reference, ids)),
+        SYNC: _json_text(_node_mapping(result, reference, ids)),
     }
     overlays: list[str] = []
     for overlay in _OVERLAYS:
-        overlay_data = _overlay(overlay, result.nodes, backend, ids)
+        overlay_data = _overlay_json(overlay, result.nodes, backend, ids)
         if overlay_data["results"]:
             name = f"overlay-{len(overlays) + 1:02d}-{''.join(c if c.isalnum() else '_' for c in overlay.name)}.json"
-            files[name] = _dumped(overlay_data)
+            files[name] = _json_text(overlay_data)
             overlays.append(name)
-    costly = (contributor.node for contributor in result.verdict.contributors if contributor.how == "exact")
-    guilty = result.origin or result.first_divergence or next(costly, None)
-    files[OPENER] = _opener(overlays, ids.backend.get(guilty or "", ""))
+    exact_contributors = (contributor.node for contributor in result.verdict.contributors if contributor.how == "exact")
+    selected_node = result.origin or result.first_divergence or next(exact_contributors, None)
+    files[OPENER] = _opening_script(overlays, ids.backend.get(selected_node or "", ""))
     return files
 
 
-def _dumped(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return json.dumps(value, indent=1, allow_nan=False) + "\n"
 
 
@@ -147,41 +148,44 @@ class _Ids:
     """Ids of the nodes of both graphs: equal for partners, different for all other nodes."""
 
     def __init__(self, result: RunComparison, reference: Graph, backend: Graph) -> None:
-        self.backend = {node.name: _id(node.name) for node in backend.nodes}
+        self.backend = {node.name: _safe_id(node.name) for node in backend.nodes}
         self.backend |= {_INPUT + name: _INPUT + name for name in backend.inputs}
         used_ids = set(self.backend.values())
         self.reference: dict[str, str] = {}
         paired_ids: set[str] = set()
         for entry in result.nodes:
-            backend_maker, reference_maker = _maker(backend, entry.tensor), _maker(reference, entry.reference_tensor)
-            key = self.backend.get(backend_maker or "")
+            backend_key, reference_key = (
+                _producer_key(backend, entry.tensor),
+                _producer_key(reference, entry.reference_tensor),
+            )
+            key = self.backend.get(backend_key or "")
             if (
                 key is not None
-                and reference_maker is not None
-                and reference_maker not in self.reference
+                and reference_key is not None
+                and reference_key not in self.reference
                 and key not in paired_ids
             ):
-                self.reference[reference_maker] = key
+                self.reference[reference_key] = key
                 paired_ids.add(key)
         for name in (
             *(node.name for node in reference.nodes),
             *(_INPUT + input_name for input_name in reference.inputs),
         ):
             if name not in self.reference:
-                unique_id = _id(name)
+                unique_id = _safe_id(name)
                 while unique_id in used_ids:
-                    unique_id += _APART
+                    unique_id += _REFERENCE_SUFFIX
                 used_ids.add(unique_id)
                 self.reference[name] = unique_id
 
 
-def _id(name: str) -> str:
-    """Return the id of a node, changed if Model Explorer would misinterpret it."""
+def _safe_id(name: str) -> str:
+    """Return a node's name as an id, changed if Model Explorer would misinterpret it."""
     return f"{name}_" if name == _RESERVED else name
 
 
-def _maker(graph: Graph, tensor: str) -> str | None:
-    """Return the id of a tensor's producer, a node or an input, or None for a constant."""
+def _producer_key(graph: Graph, tensor: str) -> str | None:
+    """Return the key in `_Ids` of the node or input that a tensor comes from, or None for a constant."""
     node = graph.producer(tensor)
     if node is not None:
         return node.name
@@ -205,16 +209,16 @@ def _graph_text(
             "id": ids[_INPUT + name],
             "label": "Input",
             "namespace": "",
-            "attrs": _attrs([name], rows),
+            "attrs": _result_attrs([name], rows),
             "incomingEdges": [],
-            "outputsMetadata": [_output(graph, 0, name)],
+            "outputsMetadata": [_output_metadata(graph, 0, name)],
         }
         for name in graph.inputs
     ]
     for node in graph.nodes:
         edges = []
         for at, tensor in enumerate(node.inputs):
-            source = _maker(graph, tensor) if tensor else None
+            source = _producer_key(graph, tensor) if tensor else None
             if source is not None:
                 producer = graph.producer(tensor)
                 output_index = 0 if producer is None else producer.outputs.index(tensor)
@@ -227,9 +231,9 @@ def _graph_text(
                 "id": ids[node.name],
                 "label": safe_text(node.op, limit=60),
                 "namespace": _scope(node.name),
-                "attrs": [_attr("node", node.name), *_attrs([name for _, name in outputs], rows)],
+                "attrs": [_attr("node", node.name), *_result_attrs([name for _, name in outputs], rows)],
                 "incomingEdges": edges,
-                "outputsMetadata": [_output(graph, at, name) for at, name in outputs],
+                "outputsMetadata": [_output_metadata(graph, at, name) for at, name in outputs],
             }
         )
     facts = {"verdict": sentences.verdict_sentence(result), "status": str(result.status)}
@@ -237,13 +241,13 @@ def _graph_text(
         "id": label,
         "nodes": nodes,
         "groupNodeAttributes": {"": facts},
-        "tasksData": _way(result, graph, ids, label),
+        "tasksData": _error_path(result, graph, ids, label),
     }
-    return _dumped({"label": label, "graphs": [graph_data]})
+    return _json_text({"label": label, "graphs": [graph_data]})
 
 
 def _scope(name: str) -> str:
-    """Return the layers that a node belongs to according to its name: "a/b" for "a/b/conv"."""
+    """Return the enclosing layers that a node's name states: "a/b" for "a/b/conv"."""
     return "/".join(safe_text(part, limit=60) for part in name.strip("/").split("/")[:-1] if part)
 
 
@@ -251,7 +255,7 @@ def _attr(key: str, value: object) -> dict[str, str]:
     return {"key": key, "value": safe_text(value, limit=400)}
 
 
-def _attrs(tensors: Iterable[str], rows: Mapping[str, NodeResult]) -> list[dict[str, str]]:
+def _result_attrs(tensors: Iterable[str], rows: Mapping[str, NodeResult]) -> list[dict[str, str]]:
     """Return the attributes of a node: the results of its compared tensors."""
     all_columns = columns()
     attributes: list[dict[str, str]] = []
@@ -275,7 +279,7 @@ def _attrs(tensors: Iterable[str], rows: Mapping[str, NodeResult]) -> list[dict[
     ]
 
 
-def _output(graph: Graph, output_index: int, tensor: str) -> dict[str, Any]:
+def _output_metadata(graph: Graph, output_index: int, tensor: str) -> dict[str, Any]:
     info = graph.tensors[tensor]
     attrs = [_attr("tensor", tensor), _attr("tensor_shape", f"{info.dtype or '?'} {numbers.shape(info.shape)}")]
     if info.quant is not None:
@@ -283,11 +287,13 @@ def _output(graph: Graph, output_index: int, tensor: str) -> dict[str, Any]:
     return {"id": str(output_index), "attrs": attrs}
 
 
-def _way(result: RunComparison, graph: Graph, ids: Mapping[str, str], label: str) -> dict[str, Any]:
-    """Return the path of the error from its origin to the worst output, as edges drawn over the graph."""
+def _error_path(result: RunComparison, graph: Graph, ids: Mapping[str, str], label: str) -> dict[str, Any]:
+    """Return the path of the error from its origin to the worst output, as edges to draw over the graph."""
     reference_names = {node.tensor: node.reference_tensor for node in result.nodes} if label == "reference" else {}
-    makers = [_maker(graph, reference_names.get(tensor, tensor)) for tensor in reversed(result.verdict.way)]
-    nodes = [ids[maker] for maker in makers if maker is not None and maker in ids]
+    producer_keys = [
+        _producer_key(graph, reference_names.get(tensor, tensor)) for tensor in reversed(result.verdict.way)
+    ]
+    nodes = [ids[producer_key] for producer_key in producer_keys if producer_key is not None and producer_key in ids]
     edges = [{"sourceNodeId": a, "targetNodeId": b} for a, b in pairwise(nodes)]
     if not edges:
         return {}
@@ -296,18 +302,18 @@ def _way(result: RunComparison, graph: Graph, ids: Mapping[str, str], label: str
     return {"edgeOverlaysDataListLeftPane": data, "edgeOverlaysDataListRightPane": data}
 
 
-def _overlay(overlay: _Overlay, nodes: Sequence[NodeResult], backend: Graph, ids: _Ids) -> dict[str, Any]:
+def _overlay_json(overlay: _Overlay, nodes: Sequence[NodeResult], backend: Graph, ids: _Ids) -> dict[str, Any]:
     results: dict[str, dict[str, Any]] = {}
     for entry in nodes:
-        maker, value = _maker(backend, entry.tensor), overlay.value(entry)
-        if maker is None or value is None or (isinstance(value, float) and math.isnan(value)):
+        producer_key, value = _producer_key(backend, entry.tensor), overlay.value(entry)
+        if producer_key is None or value is None or (isinstance(value, float) and math.isnan(value)):
             continue
-        limit = _SQNR_OF_EQUAL if overlay.best_last else _ANY
+        limit = _SQNR_OF_EQUAL if overlay.is_more_better else _LAST_BOUND
         shown_value = safe_text(value) if isinstance(value, str) else float(f"{min(float(value), limit):.{_DIGITS}g}")
         color = None if overlay.colors is None else overlay.colors.get(str(shown_value), _GREY)
-        results.setdefault(ids.backend[maker], {"value": shown_value} | ({"bgColor": color} if color else {}))
-    colors = tuple(reversed(_MORE_IS_WORSE)) if overlay.best_last else _MORE_IS_WORSE
-    bounds = (*overlay.bounds, _ANY)
+        results.setdefault(ids.backend[producer_key], {"value": shown_value} | ({"bgColor": color} if color else {}))
+    colors = tuple(reversed(_COLORS_BY_BADNESS)) if overlay.is_more_better else _COLORS_BY_BADNESS
+    bounds = (*overlay.bounds, _LAST_BOUND)
     thresholds = [{"value": value, "bgColor": color} for value, color in zip(bounds, colors, strict=False)]
     has_texts = any(isinstance(result["value"], str) for result in results.values())
     return {
@@ -318,21 +324,21 @@ def _overlay(overlay: _Overlay, nodes: Sequence[NodeResult], backend: Graph, ids
     }
 
 
-def _sync(result: RunComparison, reference: Graph, ids: _Ids) -> dict[str, Any]:
-    """Return which nodes of both graphs correspond: a fused node corresponds to all nodes that it replaces."""
-    together: dict[str, list[str]] = {}
+def _node_mapping(result: RunComparison, reference: Graph, ids: _Ids) -> dict[str, Any]:
+    """Map each backend node to its reference nodes. A fused node has all nodes that it replaces."""
+    reference_ids_of: dict[str, list[str]] = {}
     for entry in result.nodes:
-        reference_maker = _maker(reference, entry.reference_tensor)
-        if reference_maker is not None:
-            together.setdefault(entry.tensor, []).append(ids.reference[reference_maker])
+        reference_key = _producer_key(reference, entry.reference_tensor)
+        if reference_key is not None:
+            reference_ids_of.setdefault(entry.tensor, []).append(ids.reference[reference_key])
     for unmatched in result.coverage.unmatched:
-        if unmatched.side is Side.REFERENCE and unmatched.inside in together:
-            reference_maker = _maker(reference, unmatched.tensor)
-            if reference_maker is not None and ids.reference[reference_maker] not in together[unmatched.inside]:
-                together[unmatched.inside].append(ids.reference[reference_maker])
+        if unmatched.side is Side.REFERENCE and unmatched.inside in reference_ids_of:
+            reference_key = _producer_key(reference, unmatched.tensor)
+            if reference_key is not None and ids.reference[reference_key] not in reference_ids_of[unmatched.inside]:
+                reference_ids_of[unmatched.inside].append(ids.reference[reference_key])
     by_node: dict[str, list[str]] = {}
     names = {entry.tensor: entry.node for entry in result.nodes}
-    for tensor, reference_ids in together.items():
+    for tensor, reference_ids in reference_ids_of.items():
         key = ids.backend.get(names[tensor]) or ids.backend.get(_INPUT + tensor)
         if key is not None:
             by_node.setdefault(key, [])
@@ -348,8 +354,8 @@ def _sync(result: RunComparison, reference: Graph, ids: _Ids) -> dict[str, Any]:
     }
 
 
-def _opener(overlays: Sequence[str], selected: str) -> str:
-    """Return a script that opens the files in Model Explorer, with both panes side by side and a node selected."""
+def _opening_script(overlays: Sequence[str], selected: str) -> str:
+    """Return a script that opens the files in Model Explorer, with both graphs side by side and a node selected."""
     return f'''"""Open a comparison of qdebug in Model Explorer: pip install ai-edge-model-explorer.
 
 The reference is on the left, the backend on the right, and a click on a node selects its partner. For fused nodes,

@@ -24,7 +24,7 @@ from qdebug.present.text import safe_text
 
 __all__ = ["node_document", "node_facts", "node_numbers", "with_detail", "worst_blocks"]
 
-_DEFINITIONS_FROM = 110
+_MIN_WIDTH_WITH_DEFINITIONS = 110
 """Minimum number of characters per line for definitions to fit next to three columns of numbers."""
 
 
@@ -40,7 +40,7 @@ def node_document(detail: NodeDetail) -> Document:
     blocks: list[Block] = [Title(str(result.status).upper(), name, STYLES[result.status])]
     if result.reason:
         blocks.append(Paragraph(safe_text(result.reason)))
-    blocks.append(FactList([*node_facts(detail), *_inputs(detail)]))
+    blocks.append(FactList([*node_facts(detail), *_input_facts(detail)]))
     blocks += node_numbers(detail)
     if len(result.samples) > 1:
         blocks.append(Items.of(sample_lines(result)))
@@ -58,7 +58,7 @@ def node_facts(detail: NodeDetail) -> list[Fact]:
     return [*facts, *(Fact(label, text) for label, text in attribution_facts(result))]
 
 
-def _inputs(detail: NodeDetail) -> Iterable[Fact]:
+def _input_facts(detail: NodeDetail) -> Iterable[Fact]:
     for at, (tensor, result) in enumerate(detail.inputs):
         result_text = "not compared"
         if result is not None and result.metrics is not None:
@@ -78,7 +78,7 @@ def node_numbers(detail: NodeDetail) -> list[Grid]:
             rows=metrics,
             right=frozenset(range(1, last)),
             dim=frozenset({last}),
-            wide=_DEFINITIONS_FROM if last > 2 else 0,
+            wide=_MIN_WIDTH_WITH_DEFINITIONS if last > 2 else 0,
             instead="qdebug diff --explain-metrics explains each metric",
         ),
         Grid(titles=("codes", "elements"), rows=rail_facts(detail.result.saturation), right=frozenset({1})),

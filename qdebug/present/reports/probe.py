@@ -1,4 +1,4 @@
-"""A probe's result as a document: first the name, then kind by kind, then other matches."""
+"""A probe's result as a document: the backend's arithmetic, then each kind of node, then other matching presets."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from qdebug.present.reports.document import Block, FactList, Grid, Section
 
 __all__ = ["profile_blocks"]
 
-_BAR = 20
+_BAR_WIDTH = 20
 """Length of the longest bar, in characters."""
 
 
@@ -35,12 +35,12 @@ def profile_blocks(profile: TensorProfile) -> list[Block]:
         (
             backend_bar.label,
             numbers.grouped(backend_bar.count),
-            bar(backend_bar.length, _BAR),
+            bar(backend_bar.length, _BAR_WIDTH),
             numbers.grouped(reference_bar.count),
-            drawn,
+            reference_bar_text,
         )
         for backend_bar, reference_bar in value_bars(profile)
-        for drawn in (bar(reference_bar.length, _BAR),)
+        for reference_bar_text in (bar(reference_bar.length, _BAR_WIDTH),)
     ]
     channels = channel_rows(profile.channels)
     heading: list[Block] = [Section(_channel_title(profile))] if channels else []
@@ -66,7 +66,7 @@ def _histograms(profile: TensorProfile) -> list[tuple[str, Sequence[Bar]]]:
 
 
 def _bar_rows(bars: Sequence[Bar]) -> list[tuple[str, str, str]]:
-    return [(entry.label, numbers.grouped(entry.count), bar(entry.length, _BAR)) for entry in bars]
+    return [(entry.label, numbers.grouped(entry.count), bar(entry.length, _BAR_WIDTH)) for entry in bars]
 
 
 def _channel_title(profile: TensorProfile) -> str:

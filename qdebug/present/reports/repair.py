@@ -20,16 +20,16 @@ __all__ = ["EDIT_TITLES", "cost_words", "edit_cells", "faithful_words", "repair_
 
 EDIT_TITLES = ("edit", "node", "op", "multiply-adds", "bytes")
 """Headings of `edit_cells`."""
-_NAME = 48
-_STUCK = 5
-"""Number of nodes that are named if they cannot be left in float."""
-_BAR = 24
+_NAME_LIMIT = 48
+_STUCK_SHOWN = 5
+"""Maximum number of nodes that are named if they cannot be left in float."""
+_BAR_WIDTH = 24
 """Length of the longest bar of a curve, in characters."""
 
 
 def repair_document(repair: Repair) -> Document:
     """Return the report on a repair."""
-    blocks: list[Block] = [_title(repair), FactList.of(_facts(repair))]
+    blocks: list[Block] = [_repair_title(repair), FactList.of(_repair_facts(repair))]
     if repair.edits:
         blocks.append(
             Grid(
@@ -39,49 +39,49 @@ def repair_document(repair: Repair) -> Document:
                 names=frozenset({1}),
             )
         )
-    blocks.append(Items.of(_notes(repair)))
+    blocks.append(Items.of(_repair_notes(repair)))
     return blocks
 
 
-def _title(repair: Repair) -> Title:
-    name, goal = repair.metric.name, _value(repair, repair.goal)
+def _repair_title(repair: Repair) -> Title:
+    name, goal = repair.metric.name, _value_text(repair, repair.goal)
     count = "1 edit brings" if len(repair.edits) == 1 else f"{len(repair.edits)} edits bring"
     if repair.refuted:
-        reached = f"{name} is {_value(repair, repair.search.after)} on the samples used for the search"
-        return Title("NOT PROVED", f"{reached}, but {' and '.join(_refuted(repair))}", "bold yellow")
+        reached = f"{name} is {_value_text(repair, repair.search.after)} on the samples used for the search"
+        return Title("NOT PROVED", f"{reached}, but {' and '.join(_refutations(repair))}", "bold yellow")
     if repair.reached and not repair.edits:
-        return Title("NOTHING TO DO", f"{name} is {_value(repair, repair.search.before)} already", "bold green")
-    moved = f"{name} from {_value(repair, repair.search.before)} to {_value(repair, repair.search.after)}"
+        return Title("NOTHING TO DO", f"{name} is {_value_text(repair, repair.search.before)} already", "bold green")
+    moved = f"{name} from {_value_text(repair, repair.search.before)} to {_value_text(repair, repair.search.after)}"
     if repair.reached:
         return Title("REPAIRED", f"{count} {moved}; the goal is {goal}", "bold green")
     return Title("NOT REACHED", f"{count} {moved}, short of the goal of {goal}", "bold red")
 
 
-def _refuted(repair: Repair) -> Iterator[str]:
-    """Yield the evidence that contradicts a repair."""
-    goal = _value(repair, repair.goal)
+def _refutations(repair: Repair) -> Iterator[str]:
+    """Yield clauses on the evidence that contradicts a repair."""
+    goal = _value_text(repair, repair.goal)
     for name, condition in (("held out", "on the samples held out"), ("model run", "when the changed model is run")):
         score = repair.proofs.get(name)
         if name in repair.refuted and score is not None:
-            yield f"{_value(repair, score.after)} {condition} (goal {_value(repair, repair.goal_of(score))})"
+            yield f"{_value_text(repair, score.after)} {condition} (goal {_value_text(repair, repair.goal_of(score))})"
         elif name in repair.refuted:
             yield "not known for the changed model"
     if "replay" in repair.refuted:
-        yield f"the replay reproduces the backend to only {_value(repair, repair.faithful)} (goal {goal})"
+        yield f"the replay reproduces the backend to only {_value_text(repair, repair.faithful)} (goal {goal})"
 
 
-def _facts(repair: Repair) -> Iterator[tuple[str, str]]:
-    yield "searched", _score(repair, repair.search)
+def _repair_facts(repair: Repair) -> Iterator[tuple[str, str]]:
+    yield "searched", _score_text(repair, repair.search)
     if repair.held_out is not None:
-        yield "held out", _score(repair, repair.held_out)
+        yield "held out", _score_text(repair, repair.held_out)
     if repair.proof is not None:
-        yield "model run", _score(repair, repair.proof)
+        yield "model run", _score_text(repair, repair.proof)
     if repair.edits:
         yield "cost", cost_words(repair.edits)
     same = faithful_words(repair.faithful)
     if repair.replayed is not None:
-        same += f"; {repair.metric.name} is {_value(repair, repair.replayed)} in that replay, recorded"
-        same += f" {_value(repair, repair.search.before)}"
+        same += f"; {repair.metric.name} is {_value_text(repair, repair.replayed)} in that replay, recorded"
+        same += f" {_value_text(repair, repair.search.before)}"
     yield "replay", f"{repair.replays} sets of edits tried (arithmetic: {safe_text(repair.arithmetic)}); {same}"
 
 
@@ -89,8 +89,8 @@ def edit_cells(edit: Edit) -> tuple[str, ...]:
     """Return an edit and its cost as texts, in the order of `EDIT_TITLES`."""
     return (
         edit.kind,
-        safe_text(edit.unit.node.name, limit=_NAME),
-        safe_text(edit.unit.node.op, limit=_NAME),
+        safe_text(edit.unit.node.name, limit=_NAME_LIMIT),
+        safe_text(edit.unit.node.op, limit=_NAME_LIMIT),
         numbers.percent(edit.macs, 1.0) if edit.macs else "0",
         numbers.grouped(edit.size),
     )
@@ -107,7 +107,7 @@ def faithful_words(sqnr_db: float) -> str:
     """Return a clause on how close a replay without edits is to the recorded outputs.
 
     Args:
-        sqnr_db: As returned by `faithful` in `qdebug.repair.find`.
+        sqnr_db: As returned by `measure_fidelity` in `qdebug.repair.find`.
     """
     same = "reproduces the recorded outputs of the first sample bit for bit"
     if math.isnan(sqnr_db):
@@ -122,23 +122,23 @@ def faithful_words(sqnr_db: float) -> str:
     return f"without edits the replay {same}"
 
 
-def _score(repair: Repair, score: Score) -> str:
-    text = f"{_value(repair, score.before)} before, {_value(repair, score.after)} after"
+def _score_text(repair: Repair, score: Score) -> str:
+    text = f"{_value_text(repair, score.before)} before, {_value_text(repair, score.after)} after"
     if math.isfinite(score.reference):
-        text += f", {_value(repair, score.reference)} in the reference"
+        text += f", {_value_text(repair, score.reference)} in the reference"
     samples = plural(score.samples, "sample")
     if score.interval is not None:
-        low, high = (_value(repair, end) for end in score.interval)
+        low, high = (_value_text(repair, end) for end in score.interval)
         text += f"; 95 % confidence {low} to {high}"
     return f"{samples}: {text}"
 
 
-def _value(result: Repair | FloatSweep, value: float) -> str:
+def _value_text(result: Repair | FloatSweep, value: float) -> str:
     return f"{numbers.number(value, digits=4)} {result.metric.unit}".rstrip()
 
 
 def sweep_document(sweep: FloatSweep) -> Document:
-    """Return the report on layers left in float: a curve of the metric, with the cost of each number of layers."""
+    """Return the report on layers left in float: the metric and the cost for each number of layers."""
     values = [count.score.after for count in sweep.counts]
     finite = [value for value in values if math.isfinite(value)]
     low, high = min([0.0, *finite]), max([0.0, *finite])
@@ -149,10 +149,10 @@ def sweep_document(sweep: FloatSweep) -> Document:
     rows = [
         (
             str(count.layers),
-            _value(sweep, value),
-            bar(length, _BAR),
-            safe_text(count.node, limit=_NAME),
-            safe_text(count.op, limit=_NAME),
+            _value_text(sweep, value),
+            bar(length, _BAR_WIDTH),
+            safe_text(count.node, limit=_NAME_LIMIT),
+            safe_text(count.op, limit=_NAME_LIMIT),
             numbers.percent(min(count.macs, 1.0), 1.0) if count.macs else "0",
             numbers.grouped(count.size),
         )
@@ -168,12 +168,12 @@ def sweep_document(sweep: FloatSweep) -> Document:
 
 
 def _sweep_title(sweep: FloatSweep) -> Title:
-    name, goal, measured = sweep.metric.name, _value(sweep, sweep.goal), sweep.counts
+    name, goal, measured = sweep.metric.name, _value_text(sweep, sweep.goal), sweep.counts
     if sweep.enough is None:
         best = max(measured, key=lambda count: -math.inf if math.isnan(count.score.after) else count.score.after)
-        reached = f"at most {_value(sweep, best.score.after)}, with {_layers_text(sweep, best.layers)} in float"
+        reached = f"at most {_value_text(sweep, best.score.after)}, with {_layers_text(sweep, best.layers)} in float"
         return Title("NOT REACHED", f"{name} is {reached}; the goal is {goal}", "bold red")
-    value = _value(sweep, measured[sweep.enough].score.after)
+    value = _value_text(sweep, measured[sweep.enough].score.after)
     if not sweep.proved:
         text = f"the replay has {name} {value} with {_layers_text(sweep, sweep.enough)} in float, but without edits it"
         return Title("NOT PROVED", f"{text} differs from the backend by more than the goal of {goal}", "bold yellow")
@@ -192,12 +192,14 @@ def _layers_text(sweep: FloatSweep, count: int) -> str:
 
 def _sweep_facts(sweep: FloatSweep) -> Iterator[tuple[str, str]]:
     first, last = sweep.counts[0].score, sweep.counts[-1].score
-    recorded = f"{plural(first.samples, 'sample')}: {sweep.metric.name} is {_value(sweep, first.before)} as recorded"
+    recorded = (
+        f"{plural(first.samples, 'sample')}: {sweep.metric.name} is {_value_text(sweep, first.before)} as recorded"
+    )
     if math.isfinite(first.reference):
-        recorded += f", {_value(sweep, first.reference)} in the reference"
+        recorded += f", {_value_text(sweep, first.reference)} in the reference"
     yield "outputs", recorded
     if last.interval is not None:
-        low, high = (_value(sweep, end) for end in last.interval)
+        low, high = (_value_text(sweep, end) for end in last.interval)
         yield "confidence", f"95 % {low} to {high} with {_layers_text(sweep, sweep.counts[-1].layers)} in float"
     yield "layers", f"{plural(sweep.layers, 'node')} on codes can be left in float"
     yield "replay", f"arithmetic: {safe_text(sweep.arithmetic)}; {faithful_words(sweep.fidelity_db)}"
@@ -206,11 +208,11 @@ def _sweep_facts(sweep: FloatSweep) -> Iterator[tuple[str, str]]:
 def _sweep_notes(sweep: FloatSweep) -> Iterator[str]:
     for before, after in itertools.pairwise(sweep.counts):
         if after.score.after < before.score.after:
-            change = f"{_value(sweep, before.score.after)} to {_value(sweep, after.score.after)}"
-            yield f"{safe_text(after.node, limit=_NAME)!r} in float makes the outputs worse: {change}"
+            change = f"{_value_text(sweep, before.score.after)} to {_value_text(sweep, after.score.after)}"
+            yield f"{safe_text(after.node, limit=_NAME_LIMIT)!r} in float makes the outputs worse: {change}"
     if sweep.stuck:
-        names = ", ".join(repr(safe_text(name, limit=_NAME)) for name in sweep.stuck[:_STUCK])
-        more = f" and {len(sweep.stuck) - _STUCK} more" if len(sweep.stuck) > _STUCK else ""
+        names = ", ".join(repr(safe_text(name, limit=_NAME_LIMIT)) for name in sweep.stuck[:_STUCK_SHOWN])
+        more = f" and {len(sweep.stuck) - _STUCK_SHOWN} more" if len(sweep.stuck) > _STUCK_SHOWN else ""
         yield f"always on codes, because the reference's weights for them are unknown: {names}{more}"
     if not sweep.proved:
         yield "find out where the backend and the replay differ: qdebug explain"
@@ -218,7 +220,7 @@ def _sweep_notes(sweep: FloatSweep) -> Iterator[str]:
         yield f"the sweep ended early: {safe_text(sweep.stopped)}"
 
 
-def _notes(repair: Repair) -> Iterator[str]:
+def _repair_notes(repair: Repair) -> Iterator[str]:
     for kind in dict.fromkeys(edit.kind for edit in repair.edits):
         yield f"{kind}: {KINDS[kind]}"
     if repair.edits and repair.minimal:

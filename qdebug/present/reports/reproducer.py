@@ -25,7 +25,7 @@ from qdebug.reproduce.reproducer import FloatReproducer, Reproducer
 
 __all__ = ["ArrayPool", "float_reproducer_text", "reference_code", "reproducer_text"]
 
-_LITERAL = 80
+_LITERAL_LIMIT = 80
 """Maximum number of characters of an array that is written as a literal."""
 _WIDTH = 110
 
@@ -42,10 +42,10 @@ class ArrayPool:
         if array is None:
             return "None"
         array = np.ascontiguousarray(array.astype(plain_dtype(array.dtype), copy=False)).reshape(array.shape)
-        if array.size <= _LITERAL // 3 and array.dtype.kind in "iuf" and np.isfinite(array).all():
-            # The repr of a float64 holds every float32 exactly.
+        if array.size <= _LITERAL_LIMIT // 3 and array.dtype.kind in "iuf" and np.isfinite(array).all():
+            # tolist() makes floats of 64 bits, and their repr identifies every float32.
             values = repr(array.tolist())
-            if len(values) <= _LITERAL:
+            if len(values) <= _LITERAL_LIMIT:
                 return f"np.array({values}, np.{array.dtype.name})"
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._names:
@@ -140,15 +140,15 @@ RUNS = (
     "The recorded output is checked. Return the output of your device from run_backend() to check it instead; the "
     "test passes once the output is right."
 )
-"""Text in the head of a file."""
+"""Sentences in the docstring of a file whose node does not run on ONNX Runtime by default."""
 RUNS_THERE = (
     "If onnx and onnxruntime are installed, the node runs there as a separate model; else the recording is checked. "
     "For another device, change run_backend()."
 )
-"""Text in the head of a file that runs its node on the runtime that it was recorded from."""
+"""Sentences in the docstring of a file that runs its node on ONNX Runtime, where it was recorded."""
 
 
-def running(
+def onnxruntime_code(
     node: Node,
     *,
     op: str,
@@ -173,7 +173,7 @@ def running(
         tensor: The output to check.
         pool: Collects the arrays.
     """
-    attributes_text = _attributes(attrs)
+    attributes_text = _attributes_text(attrs)
     if node.domain not in _ONNX_DOMAINS or attributes_text is None:
         return None
     outputs = [f"y{at}" if name else "" for at, name in enumerate(node.outputs)]
@@ -188,13 +188,13 @@ def running(
     return "\n".join(lines) + _RUN
 
 
-def hook(inputs: Sequence[np.ndarray | None], pool: ArrayPool, *, on_onnxruntime: bool) -> str:
-    """Return the statements in which a user supplies the device's output and selects the check.
+def backend_hook_code(inputs: Sequence[np.ndarray | None], pool: ArrayPool, *, on_onnxruntime: bool) -> str:
+    """Return the functions in which a user supplies the output of a device to check.
 
     Args:
         inputs: The node's inputs. None for an optional input that is left out.
         pool: Collects the arrays.
-        on_onnxruntime: Whether it runs on ONNX Runtime by default.
+        on_onnxruntime: Whether the node runs on ONNX Runtime by default.
     """
     return f"INPUTS = {_tuple_text(inputs, pool)}\n\n" + _HOOK.replace(
         "@RUN", "on_onnxruntime()" if on_onnxruntime else "None"
@@ -202,34 +202,34 @@ def hook(inputs: Sequence[np.ndarray | None], pool: ArrayPool, *, on_onnxruntime
 
 
 def _tuple_text(inputs: Sequence[np.ndarray | None], pool: ArrayPool) -> str:
-    """Write arrays as a tuple."""
+    """Return an expression that makes a tuple of arrays."""
     return "\n".join(["(", *(f"    {pool.text(array)}," for array in inputs), ")"])
 
 
-def where_run(run: RunInfo) -> str:
-    """Return the backend with its version, and the model, for a docstring."""
+def run_clause(run: RunInfo) -> str:
+    """Return the model, the backend and its version, as the end of a sentence in a docstring."""
     versions = ", ".join(
         f"{name} {version}" for name, version in run.versions.items() if name in (run.backend, "qdebug")
     )
-    model = f" of {quoted(run.model)}" if run.model else ""
-    return f"{model}, on {plain(run.backend)} ({plain(versions) or 'version unknown'})"
+    model = f" of {quoted_text(run.model)}" if run.model else ""
+    return f"{model}, on {plain_text(run.backend)} ({plain_text(versions) or 'version unknown'})"
 
 
-def head(sentences: Sequence[str], run: RunInfo, path: Path) -> str:
-    """Return the docstring. Recorded text in it is escaped, so that it cannot end the docstring.
+def file_docstring(sentences: Sequence[str], run: RunInfo, path: Path) -> str:
+    """Return the docstring of a file. Recorded text in it is escaped, so that it cannot end the docstring.
 
     Args:
-        sentences: Its sentences. Empty ones are left out.
+        sentences: Sentences of the docstring. Empty ones are left out.
         run: Facts of the run.
         path: Name of the file.
     """
     flags = ", ".join(flag for flag in run.cpu_flags if flag.startswith(("avx512_vnni", "avx_vnni", "amx", "asimd")))
-    parts = [*sentences, f"Processor: {plain(flags)}." if flags else ""]
+    parts = [*sentences, f"Processor: {plain_text(flags)}." if flags else ""]
     text = "\n".join(fill(sentence, 110, break_long_words=False) for sentence in parts if sentence)
-    return f'"""{text}\n\nRun it: pytest {plain(path.name)}\n"""\n'
+    return f'"""{text}\n\nRun it: pytest {plain_text(path.name)}\n"""\n'
 
 
-def put_together(parts: Sequence[str], pool: ArrayPool) -> str:
+def assemble_file(parts: Sequence[str], pool: ArrayPool) -> str:
     """Return the text of a file: its docstring, imports, arrays, and the rest.
 
     Args:
@@ -253,18 +253,18 @@ def _is_unused_import(line: str, text: str) -> bool:
     return line.startswith("import ") and len(words) == 2 and f"{words[1]}." not in text.replace(line, "", 1)
 
 
-def plain(value: object) -> str:
+def plain_text(value: object) -> str:
     """Return recorded text for a docstring, escaped so that it cannot end the docstring or start an escape sequence."""
     return safe_text(value, limit=200).replace("\\", "/").replace('"', "'")
 
 
-def quoted(value: str) -> str:
+def quoted_text(value: str) -> str:
     """Return recorded text in quotes."""
-    return f"'{plain(value)}'"
+    return f"'{plain_text(value)}'"
 
 
-def _attributes(attrs: Mapping[str, AttrValue]) -> str | None:
-    """Write attributes as a dict, or return None if one of them is not a plain value."""
+def _attributes_text(attrs: Mapping[str, AttrValue]) -> str | None:
+    """Return an expression that makes a dict of attributes, or None if an attribute has no literal."""
     entries = []
     for name, value in attrs.items():
         plain_value = list(value) if isinstance(value, tuple) else value
@@ -285,7 +285,7 @@ def shifted(v, bits, rounding):
     }}[rounding]()
 
 '''
-"""Functions called by statements of integer programs."""
+"""Functions that statements of integer programs call."""
 
 _REFERENCE = '''
 def reference():
@@ -333,9 +333,9 @@ def reference_code(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
         pool: Collects the arrays.
 
     Returns:
-        The text, or None if no plain form of this unit and variant is known.
+        The text, or None if there is no numpy code for this unit and variant.
     """
-    sums = _sums(unit, variant, pool)
+    sums = _sums_code(unit, variant, pool)
     columns = Columns(sums=variant.sums, values=(), shape=())
     operations = compile_variant(unit, columns, variant) if sums is not None else ()
     if sums is None or any(operation.text is None for operation in operations):
@@ -349,7 +349,7 @@ def reference_code(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
     return f"{sums}\n{helpers}\n{_REFERENCE}{indent(body, '    ')}\n"
 
 
-def _sums(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
+def _sums_code(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
     if variant.form != "sum" or variant.accumulate not in ("wrap32", "exact") or len(unit.operands) != 2:
         return None
     if unit.kind not in ("conv", "linear", "mul") or unit.transposed or unit.condition is not None:
@@ -370,7 +370,7 @@ def _sums(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
     lines.append("BIAS = 0" if bias is None else f"BIAS = {pool.text(bias)}.astype(np.int64)")
     if unit.kind == "linear":
         return "\n".join(lines) + "\n\n" + _LINEAR
-    window = _window(unit)
+    window = _conv_window(unit)
     lines += [
         f"PADS = {tuple(zip(window.begin, window.end, strict=True))}",
         f"STRIDES, DILATIONS, GROUPS = {window.strides}, {window.dilations}, {unit.groups}",
@@ -378,7 +378,7 @@ def _sums(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
     return "\n".join(lines) + "\n\n" + _CONV
 
 
-def _window(unit: Unit) -> Window:
+def _conv_window(unit: Unit) -> Window:
     """Return strides, dilations and padding of a convolution."""
     x, weight = unit.operands
     call = Call(inputs=(), attrs=unit.attrs, opset=unit.opset, op=unit.op)
@@ -414,7 +414,7 @@ def reproducer_text(reproducer: Reproducer, path: Path) -> str:
     code = reference_code(reproducer.unit, reproducer.variant, pool)
     if code is None:
         code = _STORED
-    backend = _backend(reproducer, pool)
+    backend = _backend_code(reproducer, pool)
     runs_there = backend is not None and reproducer.run.backend == "onnxruntime"
     known_runtime_test = (
         "" if runs_there or backend is None else _KNOWN_GOOD.replace("@TURNED", _layout_statements(reproducer.unit))
@@ -426,9 +426,15 @@ def reproducer_text(reproducer: Reproducer, path: Path) -> str:
         else [*operands, *([] if reproducer.unit.bias is None else [reproducer.unit.bias])]
     )
     values = [f"RECORDED = {pool.text(reproducer.recorded)}", f"EXPECTED = {pool.text(reproducer.expected)}"]
-    start = head(_sentences(reproducer, on_onnxruntime=runs_there), reproducer.run, path)
-    parts = [code, backend or "", hook(inputs, pool, on_onnxruntime=runs_there), _TESTS, known_runtime_test]
-    return put_together([start, *values, *_with_blank_lines(parts)], pool)
+    start = file_docstring(_docstring_sentences(reproducer, on_onnxruntime=runs_there), reproducer.run, path)
+    parts = [
+        code,
+        backend or "",
+        backend_hook_code(inputs, pool, on_onnxruntime=runs_there),
+        _TESTS,
+        known_runtime_test,
+    ]
+    return assemble_file([start, *values, *_with_blank_lines(parts)], pool)
 
 
 def _layout_statements(unit: Unit) -> str:
@@ -445,24 +451,24 @@ def reference():
 '''
 
 
-def _sentences(reproducer: Reproducer, *, on_onnxruntime: bool) -> list[str]:
+def _docstring_sentences(reproducer: Reproducer, *, on_onnxruntime: bool) -> list[str]:
     """Return the sentences that describe the file."""
     count_text = (
-        f"{reproducer.wrong} of {reproducer.elements} codes differ from the arithmetic {plain(reproducer.variant)}"
+        f"{reproducer.wrong} of {reproducer.elements} codes differ from the arithmetic {plain_text(reproducer.variant)}"
     )
     return [
-        f"Node {quoted(reproducer.node.name)} ({plain(reproducer.node.op)}){where_run(reproducer.run)}.",
+        f"Node {quoted_text(reproducer.node.name)} ({plain_text(reproducer.node.op)}){run_clause(reproducer.run)}.",
         f"Sample {reproducer.place[0]}: {count_text}{', ' + reproducer.evidence if reproducer.evidence else ''}.",
-        f"This file holds a part of the node: {plain(reproducer.kept)}." if reproducer.kept else "",
-        f"{plain(reproducer.reference)}." if reproducer.reference else "",
+        f"This file holds a part of the node: {plain_text(reproducer.kept)}." if reproducer.kept else "",
+        f"{plain_text(reproducer.reference)}." if reproducer.reference else "",
         RUNS_THERE if on_onnxruntime else RUNS,
     ]
 
 
-def _backend(reproducer: Reproducer, pool: ArrayPool) -> str | None:
-    """Return the statements that run the node on ONNX Runtime, or None if it cannot, or is not representative.
+def _backend_code(reproducer: Reproducer, pool: ArrayPool) -> str | None:
+    """Return the statements that run the node on ONNX Runtime; None if it cannot run it, or computes other sums.
 
-    ONNX Runtime is the backend itself, or known to be right up to ties, except for sums that it does not compute.
+    ONNX Runtime is either the backend itself, or a runtime that is known to be right except at ties.
     """
     node = reproducer.node
     if not _is_storable(reproducer):
@@ -476,7 +482,7 @@ def _backend(reproducer: Reproducer, pool: ArrayPool) -> str | None:
             return None
         op, domain, opset, attrs = "QLinearConv", "", 13, dict(reproducer.unit.attrs)
         inputs, constant = _conv_inputs(reproducer.unit), (False, *(True,) * 8)
-    return running(
+    return onnxruntime_code(
         node, op=op, domain=domain, opset=opset, attrs=attrs, inputs=inputs, constant=constant,
         tensor=node.outputs[0], pool=pool,
     )  # fmt: skip
@@ -490,7 +496,7 @@ def _known_runtime_code(reproducer: Reproducer, pool: ArrayPool) -> str | None:
         return None
     is_8_bit = all(operand.codes.dtype.itemsize == 1 for operand in unit.operands)
     scales = (*(operand.scale for operand in unit.operands), unit.out.scale)
-    # the integer form supports float32 scales only
+    # The integer operators of ONNX support float32 scales only.
     is_single = all(np.array_equal(scale, scale.astype(np.float32)) for scale in scales)
     if (
         not is_single
@@ -501,7 +507,7 @@ def _known_runtime_code(reproducer: Reproducer, pool: ArrayPool) -> str | None:
     ):
         return None
     if unit.kind == "conv":
-        window = _window(unit)
+        window = _conv_window(unit)
         attrs: dict[str, AttrValue] = {
             "pads": (*window.begin, *window.end),
             "strides": window.strides,
@@ -513,14 +519,14 @@ def _known_runtime_code(reproducer: Reproducer, pool: ArrayPool) -> str | None:
         op, domain, attrs, inputs = "QGemm", "com.microsoft", {}, _gemm_inputs(_with_exact_sums(unit))
     else:
         return None
-    return running(
+    return onnxruntime_code(
         replace(reproducer.node, domain=domain), op=op, domain=domain, opset=1 if domain else 13, attrs=attrs,
         inputs=inputs, constant=(False, *(True,) * (len(inputs) - 1)), tensor=reproducer.node.outputs[0], pool=pool,
     )  # fmt: skip
 
 
 def _with_exact_sums(unit: Unit) -> Unit:
-    """Return a unit with weights of the data's type: ONNX Runtime saturates mixed-type sums on some processors."""
+    """Return a unit whose weight has the type of its data. ONNX Runtime may saturate sums over mixed types."""
     x, weight = unit.operands
     if not (x.codes.dtype == np.uint8 and weight.codes.dtype == np.int8):
         return unit
@@ -587,50 +593,50 @@ def float_reproducer_text(reproducer: FloatReproducer, path: Path) -> str:
         path: Name of the file.
     """
     pool = ArrayPool()
-    backend = _float_backend(reproducer, pool)
+    backend = _float_backend_code(reproducer, pool)
     runs_there = backend is not None
     values = [
         f"RECORDED = {pool.text(reproducer.recorded)}",
         f"EXPECTED = {pool.text(reproducer.expected)}",
         f"ALLOWED = {reproducer.allowed!r}  # norm of the difference from EXPECTED, all elements together",
     ]
-    start = head(_float_sentences(reproducer, on_onnxruntime=runs_there), reproducer.run, path)
-    parts = [backend or "", hook(reproducer.inputs, pool, on_onnxruntime=runs_there), _TEST]
-    return put_together([start, *values, "", *_with_blank_lines(parts)], pool)
+    start = file_docstring(_float_docstring_sentences(reproducer, on_onnxruntime=runs_there), reproducer.run, path)
+    parts = [backend or "", backend_hook_code(reproducer.inputs, pool, on_onnxruntime=runs_there), _TEST]
+    return assemble_file([start, *values, "", *_with_blank_lines(parts)], pool)
 
 
-def _float_sentences(reproducer: FloatReproducer, *, on_onnxruntime: bool) -> list[str]:
+def _float_docstring_sentences(reproducer: FloatReproducer, *, on_onnxruntime: bool) -> list[str]:
     """Return the sentences that describe the file, with the source of its tolerance."""
     if reproducer.allowed:
         siblings_text = (
-            f"; {reproducer.siblings} other {plain(reproducer.node.op)} nodes of the run are within it"
+            f"; {reproducer.siblings} other {plain_text(reproducer.node.op)} nodes of the run are within it"
             if reproducer.siblings
             else ""
         )
-        source = f"the rounding bound of its sums in {plain(reproducer.precision)}{siblings_text}"
+        source = f"the rounding bound of its sums in {plain_text(reproducer.precision)}{siblings_text}"
     else:
-        source = f"none, because {plain(reproducer.node.op)} does not round"
+        source = f"none, because {plain_text(reproducer.node.op)} does not round"
     times = f", {reproducer.error / reproducer.allowed:.3g} times that" if reproducer.allowed else ""
     return [
-        f"Node {quoted(reproducer.node.name)} ({plain(reproducer.node.op)}){where_run(reproducer.run)}.",
+        f"Node {quoted_text(reproducer.node.name)} ({plain_text(reproducer.node.op)}){run_clause(reproducer.run)}.",
         "EXPECTED is a replay of the node in numpy on the recorded inputs, computed when this file was made.",
         f"The tolerance is a norm of {reproducer.allowed:.4g}: {source}.",
         f"Sample {reproducer.place[0]}: the recorded output is off by {reproducer.error:.4g}{times}.",
-        f"In EXPECTED as well, {plain(reproducer.outside)}." if reproducer.outside else "",
-        f"{plain(reproducer.reference)}." if reproducer.reference else "",
+        f"In EXPECTED as well, {plain_text(reproducer.outside)}." if reproducer.outside else "",
+        f"{plain_text(reproducer.reference)}." if reproducer.reference else "",
         RUNS_THERE if on_onnxruntime else RUNS,
     ]
 
 
-def _float_backend(reproducer: FloatReproducer, pool: ArrayPool) -> str | None:
-    """Return the statements that run the backend, or None if that is not possible."""
+def _float_backend_code(reproducer: FloatReproducer, pool: ArrayPool) -> str | None:
+    """Return the statements that run a float node on ONNX Runtime, or None if that is not possible."""
     node = reproducer.node
     is_storable = all(
         array is None or plain_dtype(array.dtype) == array.dtype for array in (*reproducer.inputs, reproducer.recorded)
     )
     if reproducer.run.backend != "onnxruntime" or not reproducer.real or not is_storable:
         return None
-    return running(
+    return onnxruntime_code(
         node, op=node.op, domain=node.domain, opset=reproducer.opset, attrs=dict(node.attrs), inputs=reproducer.inputs,
         constant=reproducer.constant, tensor=reproducer.tensor, pool=pool,
     )  # fmt: skip

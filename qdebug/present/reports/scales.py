@@ -32,10 +32,10 @@ __all__ = [
 _PROFILE_TITLES = ("tensor", "op", "values", "min", "max", "zeros", "bins")
 _NODE_TITLES = ("calibrator", "scale", "zero point", "clipped", "MSE", "SQNR dB", "how")
 _FLAGS_SHOWN = 20
-_TENSOR, _REASON = 40, 400
+_NAME_LIMIT, _REASON_LIMIT = 40, 400
 
 
-def _scale(quant: QuantParams | None) -> str:
+def _scale_text(quant: QuantParams | None) -> str:
     if quant is None:
         return numbers.MISSING
     if quant.scale.size > 1:
@@ -43,22 +43,22 @@ def _scale(quant: QuantParams | None) -> str:
     return numbers.number(float(quant.scale.ravel()[0]), digits=5)
 
 
-def _zero_point(quant: QuantParams | None) -> str:
+def _zero_point_text(quant: QuantParams | None) -> str:
     return (
         numbers.MISSING
         if quant is None
-        else numbers.values([int(zero_point) for zero_point in quant.zero_point.ravel()], most=1)
+        else numbers.values([int(zero_point) for zero_point in quant.zero_point.ravel()], max_listed=1)
     )
 
 
-def _decibels(error: QuantError | None) -> str:
+def _sqnr_text(error: QuantError | None) -> str:
     if error is None:
         return numbers.MISSING
     text = numbers.number(error.sqnr_db)
     return text if error.exact else f"~{text}"
 
 
-def _clipped(error: QuantError | None) -> str:
+def _clipped_text(error: QuantError | None) -> str:
     if error is None:
         return numbers.MISSING
     return numbers.percent(error.clipped_low + error.clipped_high, error.total)
@@ -70,8 +70,8 @@ def _clipped(error: QuantError | None) -> str:
 def _profile_rows(profile: ScaleProfile) -> list[tuple[str, ...]]:
     return [
         (
-            safe_text(tensor.name, limit=_TENSOR),
-            safe_text(tensor.op or "input", limit=_TENSOR),
+            safe_text(tensor.name, limit=_NAME_LIMIT),
+            safe_text(tensor.op or "input", limit=_NAME_LIMIT),
             numbers.grouped(tensor.histogram.total),
             numbers.number(tensor.histogram.low, digits=4),
             numbers.number(tensor.histogram.high, digits=4),
@@ -86,9 +86,16 @@ def _profile_facts(profile: ScaleProfile) -> list[tuple[str, str]]:
     samples = sum(int(run["samples"]) for run in profile.runs)
     backends = ", ".join(dict.fromkeys(safe_text(run["backend"]) for run in profile.runs))
     facts = [("profile", f"{len(profile.tensors)} tensors, {samples} samples, {len(profile.runs)} runs ({backends})")]
-    odd = [tensor.name for tensor in profile.tensors.values() if tensor.histogram.nan or tensor.histogram.infinite]
-    if odd:
-        facts.append(("nonfinite", f"{len(odd)} tensors have NaN or infinite values, first {safe_text(odd[0])!r}"))
+    nonfinite = [
+        tensor.name for tensor in profile.tensors.values() if tensor.histogram.nan or tensor.histogram.infinite
+    ]
+    if nonfinite:
+        facts.append(
+            (
+                "nonfinite",
+                f"{len(nonfinite)} tensors have NaN or infinite values, first {safe_text(nonfinite[0])!r}",
+            )
+        )
     coarse = sum(tensor.histogram.coarse for tensor in profile.tensors.values())
     if coarse:
         facts.append(("statistics", f"{coarse} tensors have statistics only; {RANGE_ALONE}"))
@@ -108,7 +115,7 @@ def profile_document(profile: ScaleProfile) -> Document:
 # -- choose ------------------------------------------------------------------------------------------------------------
 
 
-def _titles(scales: ChosenScales) -> tuple[str, ...]:
+def _choice_titles(scales: ChosenScales) -> tuple[str, ...]:
     names = [choice.calibrator for choice in scales.rows[0].choices]
     return ("tensor", "recorded scale", "zero", "clipped", "dB", *names, "best")
 
@@ -120,12 +127,12 @@ def _choice_cells(scales: ChosenScales) -> list[tuple[str, ...]]:
         error = None if row.recorded is None else row.recorded.error
         rows.append(
             (
-                safe_text(row.backend_tensor or row.tensor, limit=_TENSOR),
-                _scale(quant),
-                _zero_point(quant),
-                _clipped(error),
-                _decibels(error),
-                *(_decibels(choice.error) for choice in row.choices),
+                safe_text(row.backend_tensor or row.tensor, limit=_NAME_LIMIT),
+                _scale_text(quant),
+                _zero_point_text(quant),
+                _clipped_text(error),
+                _sqnr_text(error),
+                *(_sqnr_text(choice.error) for choice in row.choices),
                 row.best or numbers.MISSING,
             )
         )
@@ -133,7 +140,7 @@ def _choice_cells(scales: ChosenScales) -> list[tuple[str, ...]]:
 
 
 def _gain(row: ScaleRow) -> float:
-    """Return the gain in dB of the best choice over the recorded scale, or 0 if it is unknown."""
+    """Return how many dB the best choice gains over the recorded scale, or 0 if that is unknown."""
     choice = next((choice for choice in row.choices if choice.calibrator == row.best), None)
     errors = [
         candidate.error for candidate in (choice, row.recorded) if candidate is not None and candidate.error is not None
@@ -144,7 +151,7 @@ def _gain(row: ScaleRow) -> float:
 
 
 def _headline(scales: ChosenScales) -> tuple[str, str, str]:
-    """Return a word, its style and a sentence."""
+    """Return the title's word, its style and the sentence."""
     wrong_flags = [flag for flag in scales.flags if flag.kind in WRONG_KINDS]
     word, style = ("WRONG SCALES", "bold red") if wrong_flags else ("SCALES", "bold green")
     kinds = Counter(flag.kind for flag in scales.flags)
@@ -153,12 +160,12 @@ def _headline(scales: ChosenScales) -> tuple[str, str, str]:
 
 
 def _flag_line(flag: ScaleFlag) -> str:
-    subject = safe_text(flag.node or flag.tensor, limit=_TENSOR)
-    return f"{flag.kind}  {subject}: {safe_text(flag.sentence, limit=_REASON)}"
+    subject = safe_text(flag.node or flag.tensor, limit=_NAME_LIMIT)
+    return f"{flag.kind}  {subject}: {safe_text(flag.sentence, limit=_REASON_LIMIT)}"
 
 
-def _flags(flags: Sequence[ScaleFlag], *, everything: bool) -> Items:
-    """List flags with mistakes first, and only the first few unless all are requested."""
+def _flag_items(flags: Sequence[ScaleFlag], *, everything: bool) -> Items:
+    """List the flags, mistakes first. If there are many, list only the first ones unless `everything` is set."""
     ordered = sorted(flags, key=lambda flag: flag.kind not in WRONG_KINDS)
     shown_flags = ordered if everything else ordered[:_FLAGS_SHOWN]
     items = [Item(_flag_line(flag), style="red" if flag.kind in WRONG_KINDS else "") for flag in shown_flags]
@@ -167,8 +174,8 @@ def _flags(flags: Sequence[ScaleFlag], *, everything: bool) -> Items:
     return Items(items)
 
 
-def _notes(scales: ChosenScales) -> list[str]:
-    notes = [safe_text(note, limit=_REASON) for note in scales.notes]
+def _choice_notes(scales: ChosenScales) -> list[str]:
+    notes = [safe_text(note, limit=_REASON_LIMIT) for note in scales.notes]
     if scales.left_out:
         name, why = next(iter(scales.left_out.items()))
         notes.append(f"left out {len(scales.left_out)}, first {safe_text(name)!r}: {safe_text(why)}")
@@ -190,13 +197,13 @@ def choose_document(chosen: ChosenScales, *, everything: bool = False) -> Docume
         everything: List all flags, not only the first.
     """
     word, style, sentence = _headline(chosen)
-    titles = _titles(chosen)
+    titles = _choice_titles(chosen)
     right = frozenset(range(1, len(titles) - 1))
     return [
         Title(word, sentence, style),
-        _flags(chosen.flags, everything=everything),
+        _flag_items(chosen.flags, everything=everything),
         Grid(titles=titles, rows=_choice_cells(chosen), right=right, names=frozenset({0})),
-        Items.of(_notes(chosen), style="dim"),
+        Items.of(_choice_notes(chosen), style="dim"),
     ]
 
 
@@ -215,12 +222,12 @@ def _row_cells(row: ScaleRow) -> list[tuple[str, ...]]:
     return [
         (
             f"{choice.calibrator}{' *' if choice.calibrator == row.best else ''}",
-            _scale(choice.quant),
-            _zero_point(choice.quant),
-            _clipped(choice.error),
+            _scale_text(choice.quant),
+            _zero_point_text(choice.quant),
+            _clipped_text(choice.error),
             numbers.number(None if choice.error is None else choice.error.mse),
-            _decibels(choice.error),
-            safe_text(choice.reason, limit=_REASON),
+            _sqnr_text(choice.error),
+            safe_text(choice.reason, limit=_REASON_LIMIT),
         )
         for choice in choices
     ]
@@ -229,7 +236,7 @@ def _row_cells(row: ScaleRow) -> list[tuple[str, ...]]:
 def row_document(row: ScaleRow) -> Document:
     """Make the report on one tensor: every choice with its scale, zero point and error. A star marks the best."""
     grid = Grid(titles=_NODE_TITLES, rows=_row_cells(row), right=frozenset(range(1, 6)))
-    return [FactList.of(_row_facts(row)), grid, _flags(row.flags, everything=True)]
+    return [FactList.of(_row_facts(row)), grid, _flag_items(row.flags, everything=True)]
 
 
 # -- try ---------------------------------------------------------------------------------------------------------------
@@ -240,31 +247,34 @@ def trial_rows(
     errors: tuple[QuantError | None, QuantError | None],
     outputs: Sequence[OutputEffect] = (),
 ) -> list[tuple[str, str, str]]:
-    """Return the effect of the parameters in use and of others, side by side: label, now, trial. A ~ marks estimates.
+    """Return the effect of current and of trial parameters, side by side: label, now, trial. A ~ marks estimates.
 
     Args:
-        quants: Both parameters, or None.
-        errors: The losses of both on the tensor's values, or None if unknown.
+        quants: The current and the trial parameters, or None.
+        errors: Their quantization errors on the tensor's values, or None if unknown.
         outputs: The effect on the network's outputs.
     """
 
-    def both(label: str, say: Callable[[QuantParams | None], str]) -> tuple[str, str, str]:
-        return label, say(quants[0]), say(quants[1])
+    def quant_row(label: str, to_text: Callable[[QuantParams | None], str]) -> tuple[str, str, str]:
+        return label, to_text(quants[0]), to_text(quants[1])
 
-    def lost(label: str, say: Callable[[QuantError], str]) -> tuple[str, str, str]:
+    def error_row(label: str, to_text: Callable[[QuantError], str]) -> tuple[str, str, str]:
         now, trial = (
-            numbers.MISSING if error is None else f"{'' if error.exact else '~'}{say(error)}" for error in errors
+            numbers.MISSING if error is None else f"{'' if error.exact else '~'}{to_text(error)}" for error in errors
         )
         return label, now, trial
 
     rows = [
-        both("scale", _scale),
-        both("zero point", _zero_point),
-        both("codes", _codes),
-        lost("clipped", lambda error: f"{numbers.grouped(error.clipped_low + error.clipped_high)} ({_clipped(error)})"),
-        lost("MSE", lambda error: numbers.number(error.mse)),
-        lost("SQNR dB of codes", lambda error: numbers.number(error.sqnr_db)),
-        lost("span of codes", lambda error: numbers.grouped(error.used_codes)),
+        quant_row("scale", _scale_text),
+        quant_row("zero point", _zero_point_text),
+        quant_row("codes", _codes_text),
+        error_row(
+            "clipped",
+            lambda error: f"{numbers.grouped(error.clipped_low + error.clipped_high)} ({_clipped_text(error)})",
+        ),
+        error_row("MSE", lambda error: numbers.number(error.mse)),
+        error_row("SQNR dB of codes", lambda error: numbers.number(error.sqnr_db)),
+        error_row("span of codes", lambda error: numbers.grouped(error.used_codes)),
     ]
     return [*rows, *output_rows(outputs)]
 
@@ -273,7 +283,7 @@ def output_rows(outputs: Sequence[OutputEffect]) -> list[tuple[str, str, str]]:
     """Return the effect on the outputs, side by side: label, now, trial."""
     return [
         (
-            f"output {safe_text(output.output, limit=_TENSOR)} rel L2",
+            f"output {safe_text(output.output, limit=_NAME_LIMIT)} rel L2",
             output_error(output.now),
             output_error(output.trial),
         )
@@ -281,12 +291,12 @@ def output_rows(outputs: Sequence[OutputEffect]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _codes(quant: QuantParams | None) -> str:
+def _codes_text(quant: QuantParams | None) -> str:
     return numbers.MISSING if quant is None else f"{quant.dtype} {quant.qmin}..{quant.qmax}"
 
 
 def output_error(stats: ErrorStats) -> str:
-    """Return the error of an output in words: relative, and as SQNR."""
+    """Return the error of an output as text: relative, and as SQNR."""
     return f"{numbers.number(stats.rel_l2)} ({numbers.number(stats.sqnr_db)} dB)"
 
 
@@ -312,4 +322,4 @@ def trial_document(trial: ScaleTrial) -> Document:
     blocks: list[Block] = [FactList.of(_trial_facts(trial))]
     rows = trial_rows((trial.now, trial.trial), (trial.now_error, trial.trial_error), trial.replay.outputs)
     blocks.append(Grid(titles=_TRIAL_TITLES, rows=rows, right=frozenset({1, 2})))
-    return [*blocks, Items.of([safe_text(note, limit=_REASON) for note in trial.replay.remarks], style="yellow")]
+    return [*blocks, Items.of([safe_text(note, limit=_REASON_LIMIT) for note in trial.replay.remarks], style="yellow")]

@@ -11,8 +11,8 @@ from qdebug.errors import UsageError
 __all__ = ["FOLDER", "SCHEMAS", "load_schema"]
 
 FOLDER = resources.files("qdebug.present.reports") / "schemas"
-_ENDING = ".schema.json"
-SCHEMAS = tuple(sorted(path.name.removesuffix(_ENDING) for path in FOLDER.iterdir()))
+_SUFFIX = ".schema.json"
+SCHEMAS = tuple(sorted(path.name.removesuffix(_SUFFIX) for path in FOLDER.iterdir()))
 """Names of the schemas: the part of a document's "format" after "qdebug."."""
 
 
@@ -29,5 +29,5 @@ def load_schema(name: str) -> dict[str, Any]:
         raise UsageError(
             f"Unknown JSON schema {name!r}; known schemas are {', '.join(SCHEMAS)}.", hint="Give one of these names."
         )
-    schema: dict[str, Any] = json.loads((FOLDER / f"{name}{_ENDING}").read_text(encoding="utf-8"))
+    schema: dict[str, Any] = json.loads((FOLDER / f"{name}{_SUFFIX}").read_text(encoding="utf-8"))
     return schema

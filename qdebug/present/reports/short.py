@@ -25,37 +25,40 @@ from qdebug.present.answer import (
 )
 from qdebug.present.reports.comparison import title
 from qdebug.present.reports.document import Block, Document, Fact, FactList, Grid, Paragraph
-from qdebug.present.rows import STYLES, RowChoice, columns, node_row, ranked
+from qdebug.present.rows import STYLES, RowChoice, columns, node_row, rank_rows
 from qdebug.present.text import safe_text, shorten
 from qdebug.running.fitted_inputs import random_inputs_note
 
-__all__ = ["MOST_ROWS", "answer", "answer_blocks", "deciding", "fault_table", "key_facts", "short_document"]
+__all__ = ["MOST_ROWS", "answer", "answer_blocks", "deciding_positions", "fault_table", "key_facts", "short_document"]
 
 MOST_ROWS = 20
 """Maximum number of node rows in a short report that is not limited by a screen."""
 
 _COLUMNS = ("index", "status", "node", "op", "sqnr_db", "arithmetic", "why")
-_ALWAYS = ("index", "status", "node", "op")
-_NAMES = ("node", "op")
-_OUTPUTS = 3
-_LOST = 3
-_REASON = 500
-_NAME = 1000
+_ALWAYS_SHOWN = ("index", "status", "node", "op")
+_NAME_COLUMNS = ("node", "op")
+_OUTPUTS_SHOWN = 3
+_LOST_SHOWN = 3
+_REASON_LIMIT = 500
+_NAME_LIMIT = 1000
 _DERIVED = "derived"
-_TRIED = 3
+_REMEDIES_SHOWN = 3
 """Maximum number of remedies shown."""
-_LEAST_REST = 0.05
-"""Smallest unexplained share of an output's error that gets a row."""
-_SHARES_APART = 0.2
-"""Smallest difference between the sum of shares and the combined share, as errors add up or cancel, that gets a row."""
+_MIN_REMAINING_SHARE = 0.05
+"""Minimum unexplained share of an output's error that gets a row."""
+_MIN_SHARE_DIFFERENCE = 0.2
+"""Minimum difference between the sum of shares and the combined share that gets a row.
+
+The two differ if errors amplify or cancel each other.
+"""
 
 
 def short_document(
     result: RunComparison,
     *,
     choice: RowChoice | None = None,
-    most: int | None = MOST_ROWS,
-    whys: int = 3,
+    max_rows: int | None = MOST_ROWS,
+    max_reasons: int = 3,
     remarks: int = 3,
     terse: bool = False,
 ) -> Document:
@@ -64,18 +67,21 @@ def short_document(
     Args:
         result: The comparison.
         choice: The rows that the user asked for, or None for the diagnosis.
-        most: Maximum number of faults or rows, unless rows were requested.
-        whys: Number of faults that are shown with a reason.
-        remarks: Number of remarks that are shown. The others are counted.
+        max_rows: Maximum number of faults or rows, unless rows were requested.
+        max_reasons: Maximum number of faults that are shown with a reason.
+        remarks: Maximum number of remarks that are shown. The others are counted.
         terse: Whether ruled-out faults and coverage take one line each.
     """
     if choice is not None:
-        return [title(result), _rows(result, sorted(ranked(result.nodes, choice))), key_facts(result)]
+        return [title(result), _rows_grid(result, sorted(rank_rows(result.nodes, choice))), key_facts(result)]
     if result.diagnosis:
-        return [title(result), *answer_blocks(result, most=most, whys=whys, remarks=remarks, terse=terse)]
-    positions = deciding(result)
-    hidden_rows = len(positions) - len(positions[:most])
-    blocks: list[Block] = [title(result), _rows(result, sorted(positions[:most]))]
+        return [
+            title(result),
+            *answer_blocks(result, max_faults=max_rows, max_reasons=max_reasons, remarks=remarks, terse=terse),
+        ]
+    positions = deciding_positions(result)
+    hidden_rows = len(positions) - len(positions[:max_rows])
+    blocks: list[Block] = [title(result), _rows_grid(result, sorted(positions[:max_rows]))]
     if hidden_rows:
         blocks.append(Paragraph(f"{numbers.grouped(hidden_rows)} more like these: --only-failing", "dim"))
     return [*blocks, key_facts(result)]
@@ -84,8 +90,8 @@ def short_document(
 def answer_blocks(
     result: RunComparison,
     *,
-    most: int | None,
-    whys: int | None,
+    max_faults: int | None,
+    max_reasons: int | None,
     remarks: int = 3,
     rest: str = "--verbose",
     terse: bool = False,
@@ -94,13 +100,13 @@ def answer_blocks(
 
     Args:
         result: The comparison, with a diagnosis.
-        most: Maximum number of faults.
-        whys: Number of faults that are shown with a reason.
-        remarks: Number of remarks that are shown. The others are counted.
+        max_faults: Maximum number of faults.
+        max_reasons: Maximum number of faults that are shown with a reason.
+        remarks: Maximum number of remarks that are shown. The others are counted.
         rest: Where the reader finds the items that are only counted here.
         terse: Whether ruled-out faults and coverage take one line each.
     """
-    faults = result.diagnosis[:most]
+    faults = result.diagnosis[:max_faults]
     hidden_faults = len(result.diagnosis) - len(faults)
     same_fault = sum(len(fault.nodes) - 1 for fault in faults)
     hidden = hidden_faults if result.status is Status.ACCUMULATED else 0
@@ -108,12 +114,12 @@ def answer_blocks(
     if same_fault and not hidden_faults:
         hint = f"{plural(same_fault, 'more node')} with the same faults: --only-failing"
     hint_blocks: list[Block] = [Paragraph(hint, "dim")] if hint else []
-    table = fault_table(result, faults, whys=len(faults) if whys is None else whys)
+    table = fault_table(result, faults, max_reasons=len(faults) if max_reasons is None else max_reasons)
     hidden_remarks = len(result.verdict.remarks) if not remarks else 0
-    facts = [*_remarks(result, rest, remarks), *_coverage(result, rest, terse=terse)]
+    facts = [*_remark_facts(result, rest, remarks), *_coverage_facts(result, rest, terse=terse)]
     notes = _notes_on_runs(result, rest, hidden_remarks, hidden)
     return [
-        FactList(_outputs(result, terse=terse)),
+        FactList(_output_facts(result, terse=terse)),
         table,
         *hint_blocks,
         answer(result, terse=terse),
@@ -121,30 +127,30 @@ def answer_blocks(
     ]
 
 
-def fault_table(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int) -> Grid:
+def fault_table(result: RunComparison, faults: Sequence[Diagnosis], *, max_reasons: int) -> Grid:
     """Return the faults as a table: share of the output's error, node, SQNR before and after it, and the reason.
 
     Args:
         result: The comparison.
         faults: The faults to show.
-        whys: Number of faults that are shown with a reason.
+        max_reasons: Maximum number of faults that are shown with a reason.
     """
     index_of = {node.tensor: node.index for node in result.nodes}
     shares = [share_of(fault) for fault in faults]
     rows = []
     for row, (fault, share) in enumerate(zip(faults, shares, strict=True)):
         count_text = f" +{len(fault.nodes) - 1}" if len(fault.nodes) > 1 else ""
-        name = f"{node_title(fault, limit=_NAME)}{count_text}"
+        name = f"{node_title(fault, limit=_NAME_LIMIT)}{count_text}"
         number = str(index_of.get(fault.tensor, ""))
         figures = [
             share_text(share),
             share_bar(share),
             number,
             name,
-            safe_text(fault.op, limit=_NAME),
+            safe_text(fault.op, limit=_NAME_LIMIT),
             level_change(fault),
         ]
-        rows.append([*figures, safe_text(fault.why, limit=_REASON) if row < whys else ""])
+        rows.append([*figures, safe_text(fault.why, limit=_REASON_LIMIT) if row < max_reasons else ""])
     output = next((name for fault in faults for name, share in fault.share.items() if share is not None), None)
     remaining_share = None if output is None else _remaining_share(result)
     if remaining_share is not None and faults == result.diagnosis[: len(faults)]:
@@ -158,7 +164,7 @@ def fault_table(result: RunComparison, faults: Sequence[Diagnosis], *, whys: int
 
 
 def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
-    """Return the share that the named nodes leave, or their combined share, with a label."""
+    """Return the share of the error that the named nodes do not explain, or else their combined share, with a label."""
     groups = (remedy for diagnosis in result.diagnosis for remedy in diagnosis.remedies if (remedy.nodes or 0) > 1)
     in_float = next((remedy for remedy in groups if remedy.edit.startswith("float ")), None)
     if in_float is not None:
@@ -175,14 +181,14 @@ def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
     together = result.verdict.together
     if together is None or together.left is None:
         return None
-    if not together.left >= _LEAST_REST:
+    if not together.left >= _MIN_REMAINING_SHARE:
         sum_of_shares = sum(share for fault in result.diagnosis for share in fault.share.values() if share is not None)
-        is_apart = abs(sum_of_shares - (1 - together.left)) >= _SHARES_APART
+        is_apart = abs(sum_of_shares - (1 - together.left)) >= _MIN_SHARE_DIFFERENCE
         return (1 - together.left, f"the first {len(together.nodes)} together") if is_apart else None
     later_count = len(result.verdict.contributors) - len(together.nodes)
     named_nodes = {node for fault in result.diagnosis for node in fault.nodes}
     if named_nodes.issuperset(entry.node for entry in result.verdict.contributors if entry.share):
-        return None  # the rest comes from errors adding up, not from other nodes
+        return None  # errors that amplify each other cause the rest, not other nodes
     if later_count:
         return together.left, f"from nodes after the first {len(together.nodes)}"
     return together.left, "not attributed"
@@ -196,25 +202,25 @@ def answer(result: RunComparison, *, terse: bool = False) -> FactList:
         terse: Whether to show only the first ruled-out fault and the first output.
     """
     has_several = len(result.diagnosis) > 1
-    remedies = [(fault, remedy) for fault in result.diagnosis for remedy in fault.remedies][:_TRIED]
+    remedies = [(fault, remedy) for fault in result.diagnosis for remedy in fault.remedies][:_REMEDIES_SHOWN]
     facts = [
         Fact(
             "" if at else "TRY",
             (f"{node_title(fault)}: " if has_several and remedy.nodes == 1 else "")
-            + remedy_line(remedy, result, most=1 if terse else _OUTPUTS),
+            + remedy_line(remedy, result, max_outputs=1 if terse else _OUTPUTS_SHOWN),
         )
         for at, (fault, remedy) in enumerate(remedies)
     ]
     advice = advice_line(result)
     facts += [Fact("TRY", advice)] if advice else []
-    ruled_out = ruled_out_line(result, most=1 if terse else None)
+    ruled_out = ruled_out_line(result, max_entries=1 if terse else None)
     return FactList([*facts, *([Fact("OK", ruled_out)] if ruled_out else [])])
 
 
-def _remarks(result: RunComparison, rest: str, limit: int = 3) -> list[Fact]:
+def _remark_facts(result: RunComparison, rest: str, limit: int = 3) -> list[Fact]:
     rounding = sentences.rounding_sentence(result.nodes)
     remarks = [*result.verdict.remarks, *([] if rounding is None else [rounding])]
-    texts = [safe_text(remark, limit=_REASON) for remark in remarks]
+    texts = [safe_text(remark, limit=_REASON_LIMIT) for remark in remarks]
     facts = [Fact("" if at else "also", text) for at, text in enumerate(texts[:limit])]
     hidden_count = len(texts) - len(facts)
     return (
@@ -224,7 +230,7 @@ def _remarks(result: RunComparison, rest: str, limit: int = 3) -> list[Fact]:
     )
 
 
-def deciding(result: RunComparison) -> list[int]:
+def deciding_positions(result: RunComparison) -> list[int]:
     """Return the positions of the nodes that decide the verdict: the first divergence, then worst first.
 
     These are the nodes that fail or could not be compared. If there are none and only an output exceeds its limit, they
@@ -233,10 +239,10 @@ def deciding(result: RunComparison) -> list[int]:
     Args:
         result: The comparison.
     """
-    failing = ranked(result.nodes, RowChoice(only_failing=True))
+    failing = rank_rows(result.nodes, RowChoice(only_failing=True))
     if failing:
         return failing
-    contributor_tensors = [entry.tensor for entry in result.verdict.contributors[:_OUTPUTS]]
+    contributor_tensors = [entry.tensor for entry in result.verdict.contributors[:_OUTPUTS_SHOWN]]
     return [
         at for at, node in enumerate(result.nodes) if node.tensor in contributor_tensors or node.node == result.origin
     ]
@@ -250,11 +256,16 @@ def key_facts(result: RunComparison, *, rest: str = "--verbose") -> FactList:
         rest: Where the reader finds the items that are only counted here.
     """
     return FactList(
-        [*_outputs(result), *_remarks(result, rest), *_coverage(result, rest), *_notes_on_runs(result, rest)]
+        [
+            *_output_facts(result),
+            *_remark_facts(result, rest),
+            *_coverage_facts(result, rest),
+            *_notes_on_runs(result, rest),
+        ]
     )
 
 
-def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
+def _rows_grid(result: RunComparison, positions: Sequence[int]) -> Grid:
     all_columns = columns()
     first = next((node.index for node in result.nodes if is_beyond(node)), None)
     rows: list[list[str]] = []
@@ -264,26 +275,26 @@ def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
         cells = node_row(node).cells
         mark = ">" if node.index == first else ""
         texts = [cells[key].text for key in _COLUMNS]
-        # the verdict already states this reason
+        # The verdict already states the reason of the first divergence.
         is_in_verdict = node.index == first and result.first_divergence is not None
-        reason = "" if is_in_verdict else safe_text(node.reason or "", limit=_REASON)
+        reason = "" if is_in_verdict else safe_text(node.reason or "", limit=_REASON_LIMIT)
         rows.append([f"{mark}{texts[0]}", *texts[1:], reason])
         styles.append(STYLES[node.status] if breaks_limit(node) and not is_excused(node) else "")
     shown_columns = [
-        at for at, key in enumerate(_COLUMNS) if key in _ALWAYS or any(row[at] != numbers.MISSING for row in rows)
+        at for at, key in enumerate(_COLUMNS) if key in _ALWAYS_SHOWN or any(row[at] != numbers.MISSING for row in rows)
     ]
     return Grid(
         titles=[*(all_columns[_COLUMNS[at]].title for at in shown_columns), "reason"],
         rows=[[*(row[at] for at in shown_columns), row[-1]] for row in rows],
         right=frozenset(column for column, at in enumerate(shown_columns) if all_columns[_COLUMNS[at]].numeric),
-        names=frozenset(column for column, at in enumerate(shown_columns) if _COLUMNS[at] in _NAMES),
+        names=frozenset(column for column, at in enumerate(shown_columns) if _COLUMNS[at] in _NAME_COLUMNS),
         below={len(shown_columns): ""},
         styles=styles,
     )
 
 
-def _outputs(result: RunComparison, *, terse: bool = False) -> list[Fact]:
-    """Return the error of each network output, and for scores, whether the winner is the same.
+def _output_facts(result: RunComparison, *, terse: bool = False) -> list[Fact]:
+    """Return the error of each network output and, for scores, whether the winner is the same.
 
     Args:
         result: The comparison.
@@ -291,7 +302,7 @@ def _outputs(result: RunComparison, *, terse: bool = False) -> list[Fact]:
     """
     by_tensor = {node.tensor: node for node in result.nodes}
     winners = {output.tensor: sentences.winners_clause(output) for output in result.outputs}
-    shown_outputs = ordered_outputs(result)[:_OUTPUTS]
+    shown_outputs = ordered_outputs(result)[:_OUTPUTS_SHOWN]
     hidden_count = len(result.network_outputs) - len(shown_outputs)
     rest_text = f"{numbers.grouped(hidden_count)} more outputs: --verbose"
     if terse:
@@ -329,7 +340,7 @@ def _error_text(node: NodeResult, *, brief: bool = False) -> str:
     return ", ".join(parts)
 
 
-def _coverage(result: RunComparison, rest: str, *, terse: bool = False) -> list[Fact]:
+def _coverage_facts(result: RunComparison, rest: str, *, terse: bool = False) -> list[Fact]:
     """Return one line on how much was compared, then the first lost tensors."""
     lost_tensors = [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST]
     counts_text = sentences.status_counts([node.status for node in result.nodes])
@@ -351,9 +362,9 @@ def _coverage(result: RunComparison, rest: str, *, terse: bool = False) -> list[
         Fact(
             "", f"LOST {entry.side} {safe_text(entry.tensor, limit=80)}: {safe_text(entry.full_reason)}", "bold yellow"
         )
-        for entry in lost_tensors[:_LOST]
+        for entry in lost_tensors[:_LOST_SHOWN]
     ]
-    hidden_count = len(lost_tensors) - _LOST
+    hidden_count = len(lost_tensors) - _LOST_SHOWN
     return (
         [*facts, Fact("", f"{numbers.grouped(hidden_count)} more lost: {rest}", "dim")] if hidden_count > 0 else facts
     )
@@ -364,7 +375,7 @@ def _notes_on_runs(result: RunComparison, rest: str, hidden_remarks: int = 0, hi
 
     Args:
         result: The comparison.
-        rest: Where the reader finds them.
+        rest: Where the reader finds the items that are only counted here.
         hidden_remarks: Number of remarks left out.
         hidden_nodes: Number of diagnosed nodes left out.
     """

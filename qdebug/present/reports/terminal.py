@@ -30,12 +30,12 @@ __all__ = ["GAP", "figure_lines", "terminal", "widest_row"]
 GAP = 2
 """Number of blank cells between two columns."""
 
-_ANY = 10_000
-_NAME_LEAST = 8
-"""Minimum number of characters of a name, however narrow the terminal is."""
+_UNLIMITED_WIDTH = 10_000
+_MIN_NAME = 8
+"""Minimum number of characters of a name, even in a narrow terminal."""
 
 
-def terminal(document: Document, *, width: int = _ANY) -> RenderableType:
+def terminal(document: Document, *, width: int = _UNLIMITED_WIDTH) -> RenderableType:
     """Lay a document out for a terminal, with an empty line between two blocks but none below a heading.
 
     Args:
@@ -43,14 +43,19 @@ def terminal(document: Document, *, width: int = _ANY) -> RenderableType:
         width: Characters available on a line.
     """
     parts: list[RenderableType] = []
-    before: Block | None = None
+    previous_block: Block | None = None
     for block in document:
         drawn = _render_block(block, width)
-        facts = isinstance(before, Title) and isinstance(block, FactList)
-        joined = before is None or facts or isinstance(before, Section) or isinstance(block, Paragraph)
+        are_title_facts = isinstance(previous_block, Title) and isinstance(block, FactList)
+        needs_no_gap = (
+            previous_block is None
+            or are_title_facts
+            or isinstance(previous_block, Section)
+            or isinstance(block, Paragraph)
+        )
         if drawn:
-            parts += drawn if joined else [Text(""), *drawn]
-            before = block
+            parts += drawn if needs_no_gap else [Text(""), *drawn]
+            previous_block = block
     return Group(*parts)
 
 
@@ -68,15 +73,15 @@ def _render_block(block: Block, width: int) -> list[RenderableType]:
     if isinstance(block, Code):
         return [Padding(Text(block.text), (0, 0, 0, 4))]
     if isinstance(block, FactList):
-        return [_facts(block.facts)] if block.facts else []
+        return [_facts_table(block.facts)] if block.facts else []
     if isinstance(block, Items):
-        return [line for item in block.items for line in _item(item)]
+        return [line for item in block.items for line in _item_lines(item)]
     if not block.rows:
         return []
-    return _stack_rows(block, width) if block.below else _grid(block, width)
+    return _stack_rows(block, width) if block.below else _grid_table(block, width)
 
 
-def _facts(facts: Iterable[Fact]) -> Table:
+def _facts_table(facts: Iterable[Fact]) -> Table:
     """Lay out labelled facts, one per line, with long ones wrapped and aligned."""
     table = Table.grid(padding=(0, GAP, 0, 0))
     table.add_column(style="dim", no_wrap=True)
@@ -86,18 +91,18 @@ def _facts(facts: Iterable[Fact]) -> Table:
     return table
 
 
-def _item(item: Item) -> list[RenderableType]:
+def _item_lines(item: Item) -> list[RenderableType]:
     if not item.kind:
-        return [Text(item.text, style=item.style), *map(_indented, item.more)]
-    return [Text.assemble((item.kind, item.style), f" {item.text}"), *map(_indented, item.more)]
+        return [Text(item.text, style=item.style), *map(_indent, item.more)]
+    return [Text.assemble((item.kind, item.style), f" {item.text}"), *map(_indent, item.more)]
 
 
-def _indented(text: str, style: str = "") -> RenderableType:
+def _indent(text: str, style: str = "") -> RenderableType:
     """Indent a paragraph below a line, even if it is wrapped."""
     return Padding(Text(text, style=style), (0, 0, 0, 4))
 
 
-def _grid(grid: Grid, width: int) -> list[RenderableType]:
+def _grid_table(grid: Grid, width: int) -> list[RenderableType]:
     """Lay out rows under headings, without lines."""
     shown = len(grid.titles) - (width < grid.wide)
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
@@ -114,7 +119,7 @@ def _grid(grid: Grid, width: int) -> list[RenderableType]:
 
 
 def widest_row(document: Document) -> int:
-    """Return the length of the longest line of figures with unshortened names, or 0 if there is none."""
+    """Return the width of the widest line of figures if no name is shortened, or 0 without figures."""
     grids = [block for block in document if isinstance(block, Grid) and block.below and block.rows]
     lines = (
         figure_lines([[row[at] for at in _columns_in_row(grid)] for row in (grid.titles, *grid.rows)]) for grid in grids
@@ -123,7 +128,7 @@ def widest_row(document: Document) -> int:
 
 
 def _columns_in_row(grid: Grid) -> list[int]:
-    """Return the columns that are side by side, rather than below a row."""
+    """Return the columns that are side by side in a row, rather than below it."""
     return [at for at in range(len(grid.titles)) if at not in grid.below]
 
 
@@ -140,18 +145,21 @@ def _stack_rows(grid: Grid, width: int) -> list[RenderableType]:
         for column, before in grid.below.items() if at else ():
             text = grid.rows[at - 1][column]
             if text not in ("", numbers.MISSING):
-                lines.append(_indented(before + text, "dim" if before else ""))
+                lines.append(_indent(before + text, "dim" if before else ""))
     return lines
 
 
 def _fit_names(rows: list[list[str]], names: Sequence[int], width: int) -> list[list[str]]:
-    """Shorten names until each row fits a line: the longest first, each only as far as it stays unique."""
+    """Shorten names until each row fits a line, the column with the longest names first."""
     for name_column in sorted(names, key=lambda column: -max(len(row[column]) for row in rows)):
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        over = sum(widths) + GAP * (len(widths) - 1) - width
-        if over > 0:
-            room = max(_NAME_LEAST, widths[name_column] - over)
-            rows = [[shorten(text, room) if at == name_column else text for at, text in enumerate(row)] for row in rows]
+        excess = sum(widths) + GAP * (len(widths) - 1) - width
+        if excess > 0:
+            name_width = max(_MIN_NAME, widths[name_column] - excess)
+            rows = [
+                [shorten(text, name_width) if at == name_column else text for at, text in enumerate(row)]
+                for row in rows
+            ]
     return rows
 
 

@@ -196,7 +196,7 @@ def _advice_lines(result: RunComparison, fault: Diagnosis | None) -> list[tuple[
     gains = [(gain_of(remedy, each), remedy) for each in result.diagnosis for remedy in each.remedies]
     _, best = max(gains, key=lambda gain: gain[0], default=(0.0, None))
     lines = [("why", f"{node_title(fault, limit=_FAULT_NAME_WIDTH)}: {safe_text(fault.why, limit=_MAX_TEXT_LENGTH)}")]
-    advice = advice_line(result) if best is None else remedy_line(best, result, most=1)
+    advice = advice_line(result) if best is None else remedy_line(best, result, max_outputs=1)
     return [*lines, ("try", advice)] if advice else lines
 
 

@@ -98,7 +98,7 @@ def _diagnosis_facts(scene: Scene, result: NodeResult) -> list[Fact]:
         return facts
     facts.append(("share", f"{share_text(share_of(fault))} of the output's error", "plain"))
     remedies = [remedy for remedy in fault.remedies if remedy.nodes == 1]
-    lines = [remedy_line(remedy, scene.result, most=_MAX_OUTPUTS) for remedy in remedies]
+    lines = [remedy_line(remedy, scene.result, max_outputs=_MAX_OUTPUTS) for remedy in remedies]
     return [*facts, *(("try (X)", line, "fine") for line in lines)]
 
 

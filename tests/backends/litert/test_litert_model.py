@@ -285,7 +285,7 @@ def test_subgraphs_are_counted_under_names_of_their_own(net, tmp_path):
             net.tensor(f"t{tensor}", (1,))
         if number == 1:
             net.node("CALL_ONCE", [], [], "CallOnceOptions", initSubgraphIndex=3)
-    assert read(net, tmp_path).inner == {
+    assert read(net, tmp_path).inner_subgraphs == {
         "body": (1, "WHILE 'WHILE:y'"),
         "subgraph:2": (2, "WHILE 'WHILE:y'"),
         "body:3": (3, "subgraph ''"),

@@ -9,7 +9,7 @@ import pytest
 
 import qdebug
 from qdebug.backends import load_backend, load_reader
-from qdebug.backends.protocol import harmless_parts
+from qdebug.backends.protocol import split_into_harmless_taps
 from qdebug.errors import BackendError, InputError, UsageError
 from qdebug.model import Node
 from qdebug.replay.registry import run_node
@@ -242,7 +242,7 @@ def test_taps_that_change_the_outputs_are_found_and_left_out():
         tried.append(tuple(taps))
         return None if "bad" in taps else "model"
 
-    parts = list(harmless_parts(["a", "b", "bad", "c"], attempt, refused.append))
+    parts = list(split_into_harmless_taps(["a", "b", "bad", "c"], attempt, refused.append))
     assert [tuple(part) for part, _ in parts] == [("a", "b"), ("c",)]
     assert refused == ["bad"]
 

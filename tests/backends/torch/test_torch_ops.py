@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.backends.torch.ops import arguments, bind_arguments, codes_of, node_title, quant_of_codes, tensor_of
+from qdebug.backends.torch.ops import bind_arguments, codes_of, node_arguments, node_title, quant_of_codes, tensor_of
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
@@ -31,7 +31,7 @@ def test_arguments_are_inputs_attributes_and_constants():
 
     def of(op, *args, **kwargs):
         given = bind_arguments(op, args, kwargs)
-        return arguments(op._schema, given, node="n", name_of=lambda value: "x" if value is x else None)
+        return node_arguments(op._schema, given, node="n", name_of=lambda value: "x" if value is x else None)
 
     conv = of(ops.conv2d.default, x, x, None, [2, 2])
     assert conv.inputs == ("x", "x")

@@ -125,10 +125,12 @@ def test_a_remedy_says_what_the_outputs_become(made):
     known = {"edit": "per-channel conv2", "what": "per-channel weights", "samples": 8, "cost": "512 bytes"}
     both = Remedy(gains=gains, command="", **known)
     expected = "per-channel weights: p 12.0 -> 18.7 dB, h 30.0 -> 29.5 dB (still below 20); 512 bytes"
-    assert remedy_line(both, result, most=3) == expected
-    assert remedy_line(both, result, most=1) == "per-channel weights: p 12.0 -> 18.7 dB (still below 20); 512 bytes"
+    assert remedy_line(both, result, max_outputs=3) == expected
+    assert (
+        remedy_line(both, result, max_outputs=1) == "per-channel weights: p 12.0 -> 18.7 dB (still below 20); 512 bytes"
+    )
     whole = Remedy(gains=(OutputGain(output="p", db=math.inf),), command="", **known)
-    assert remedy_line(whole, result, most=1) == "per-channel weights: p 12.0 -> identical; 512 bytes"
+    assert remedy_line(whole, result, max_outputs=1) == "per-channel weights: p 12.0 -> identical; 512 bytes"
 
 
 @pytest.mark.parametrize(

@@ -121,11 +121,11 @@ def test_samples_keep_their_numbers_and_the_worst_come_first_when_not_all_fit(ma
         "sample 1: diverged, SQNR 25.0 dB, max abs 0.500",
     ]
     many = tuple(SampleResult(sample=i, max_abs=0.1, sqnr_db=50.0 - i, status=Status.WITHIN) for i in range(20))
-    lines = sample_lines(made.node(samples=many), most=2)
+    lines = sample_lines(made.node(samples=many), max_lines=2)
     assert [line.partition(":")[0] for line in lines[:2]] == ["sample 19", "sample 18"]
     assert lines[2] == "18 better samples not shown"
     spoilt = (*many[:3], replace(many[3], sqnr_db=math.nan), *many[4:])
-    assert sample_lines(made.node(samples=spoilt), most=1)[0].startswith("sample 3:")
+    assert sample_lines(made.node(samples=spoilt), max_lines=1)[0].startswith("sample 3:")
 
 
 def test_a_sample_says_what_the_node_introduces_in_it(made):

@@ -79,11 +79,11 @@ def test_a_bar_is_never_empty_for_something(length, drawn):
 
 
 def test_the_worst_channels_come_first(profile):
-    rows = channel_rows(profile.channels, most=3)
+    rows = channel_rows(profile.channels, max_channels=3)
     assert all(len(row) == len(CHANNEL_TITLES) for row in rows)
     assert (rows[0][0], rows[0][-1]) == ("5", "1")
     assert len(rows) == 3
-    every = channel_rows(profile.channels, most=99)
+    every = channel_rows(profile.channels, max_channels=99)
     assert every[-1][:2] == ("1", "inf")
     assert channel_rows(None) == []
 

@@ -10,7 +10,7 @@ import pytest
 from qdebug.compare.measure.pair_values import PairedValues
 from qdebug.compare.result.flat_rows import COLUMNS
 from qdebug.compare.result.result import Status
-from qdebug.present.reports.exports import diff_csv, element_csv, guarded
+from qdebug.present.reports.exports import diff_csv, element_csv, guard_formula
 
 
 def read(text):
@@ -41,14 +41,14 @@ def test_of_several_backends_a_column_tells_which(made):
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "  =1", "\uff1d1", "|cmd", "%x"])
 def test_what_begins_like_a_formula_is_text(text, made):
-    assert guarded(text)[0] in "'\\"
+    assert guard_formula(text)[0] in "'\\"
     row = read(diff_csv({"a": made.result([made.node(0, node=text, tensor=text, reason=text)])}))[0]
     assert not {row[name] for name in ("node", "tensor", "reason")} & {text}
     assert row["node"][0] in "'\\"
 
 
 def test_a_plain_name_and_a_negative_number_stay_as_they_are(made):
-    assert guarded("conv1/a-b+c=d") == "conv1/a-b+c=d"
+    assert guard_formula("conv1/a-b+c=d") == "conv1/a-b+c=d"
     row = read(diff_csv({"a": made.result([made.node(0, metrics=made.stats(sqnr_db=-3.5))])}))[0]
     assert row["sqnr_db"] == "-3.5"
 

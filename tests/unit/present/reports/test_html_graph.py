@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from qdebug.compare.result.result import Status
 from qdebug.present.reports.html_graph import graph_plot
-from qdebug.present.reports.html_plots import rendered
+from qdebug.present.reports.html_plots import to_html
 from qdebug.present.surroundings import Neighbour, NeighbourEdge, Surroundings
 
 
@@ -20,7 +20,7 @@ def edge(source, target, error):
 
 def drawn(nodes, edges, left_out=(0, 0), shown=frozenset()):
     around = Surroundings(nodes=tuple(nodes), edges=tuple(edges), left_out=left_out)
-    return rendered(graph_plot(around, prefix="b0-", shown=shown))
+    return to_html(graph_plot(around, prefix="b0-", shown=shown))
 
 
 def test_an_edge_is_as_wide_as_its_error():

@@ -52,8 +52,8 @@ def test_the_failing_nodes_stand_with_their_reasons_and_no_other(failing):
 
 
 def test_what_does_not_fit_is_counted_and_the_first_divergence_and_the_worst_stay(failing):
-    assert listed(failing, most=2) == [">3", "8"]
-    assert "1 more like these: --only-failing" in shown(failing, most=2)
+    assert listed(failing, max_rows=2) == [">3", "8"]
+    assert "1 more like these: --only-failing" in shown(failing, max_rows=2)
     assert "more like these" not in shown(failing)
 
 
@@ -61,7 +61,7 @@ def test_rows_can_be_asked_for(failing):
     assert listed(failing, choice=RowChoice(top=1)) == [">3"]
     assert listed(failing, choice=RowChoice(top=5)) == [">3", "5", "7", "8", "9"]
     assert listed(failing, choice=RowChoice(only_failing=True)) == [">3", "5", "8"]
-    assert listed(failing, choice=RowChoice(only_failing=True), most=1) == [">3", "5", "8"]
+    assert listed(failing, choice=RowChoice(only_failing=True), max_rows=1) == [">3", "5", "8"]
 
 
 def test_outputs_and_coverage_are_said_in_a_line_each(failing):
