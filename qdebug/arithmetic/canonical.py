@@ -24,10 +24,10 @@ from qdebug.replay.scaling import (
     Multiplier,
     Scales,
     float_multiplier,
+    integer_multiplier,
     number_format,
     real_multiplier,
     scales_of,
-    whole_of,
 )
 from qdebug.replay.steps import STEPS, Step
 from qdebug.replay.unit import Unit
@@ -105,7 +105,7 @@ class _Multipliers:
     def fixed(self, multiplier: Multiplier) -> Fixed:
         """Return the integers of a fixed-point multiplier."""
         if multiplier not in self._fixed:
-            self._fixed[multiplier] = whole_of(self._unit, self._scales, multiplier)
+            self._fixed[multiplier] = integer_multiplier(self._unit, self._scales, multiplier)
         return self._fixed[multiplier]
 
     def first(self, multiplier: Multiplier) -> Multiplier:
@@ -242,8 +242,10 @@ def _first_real(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier
 
 def _first_integer(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
     value = multipliers.fixed(multiplier)
-    family = number_format(multiplier.number).like or multiplier.number
-    numbers = [number for number, row in NUMBERS.items() if family in (number, row.like)] or [multiplier.number]
+    family = number_format(multiplier.number).equivalent_to or multiplier.number
+    numbers = [number for number, row in NUMBERS.items() if family in (number, row.equivalent_to)] or [
+        multiplier.number
+    ]
     rivals = (replace(multiplier, number=n, expression=e) for n in numbers for e in EXPRESSIONS)
     return next((rival for rival in rivals if _is_equal(multipliers.fixed(rival), value)), multiplier)
 

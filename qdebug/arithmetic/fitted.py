@@ -33,11 +33,11 @@ from qdebug.replay.scaling import (
     WIDTHS,
     Fixed,
     Multiplier,
+    integer_multiplier,
+    multiplier_value,
     real_multiplier,
     recorded_multiplier,
     scales_of,
-    value_of,
-    whole_of,
 )
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant, parse_variant
@@ -235,10 +235,10 @@ def with_other_orders(unit: Unit, variants: Sequence[Variant]) -> list[Variant]:
     for variant in variants:
         if variant.multiplier.bits is None or variant.multiplier.number == GIVEN:
             continue
-        key = _key(whole_of(unit, scales, variant.multiplier))
+        key = _key(integer_multiplier(unit, scales, variant.multiplier))
         for expression in EXPRESSIONS:
             multiplier = replace(variant.multiplier, expression=expression)
-            if multiplier != variant.multiplier and _key(whole_of(unit, scales, multiplier)) == key:
+            if multiplier != variant.multiplier and _key(integer_multiplier(unit, scales, multiplier)) == key:
                 orders.append(replace(variant, multiplier=multiplier))
     return [*dict.fromkeys((*variants, *orders))]
 
@@ -296,14 +296,16 @@ def _programs_within(
         for suffix in ("", "t"):
             for expression in EXPRESSIONS:
                 trial_multiplier = replace(multiplier, number=f"q{width}{suffix}", expression=expression)
-                integers = whole_of(pairs.unit, scales, trial_multiplier)
-                if not bounds.are_near(pairs.by_channel(value_of(integers)) * 2.0**multiplier.pre, pairs, integers):
+                integers = integer_multiplier(pairs.unit, scales, trial_multiplier)
+                if not bounds.are_near(
+                    pairs.by_channel(multiplier_value(integers)) * 2.0**multiplier.pre, pairs, integers
+                ):
                     break  # orders of operations differ by less than the last place
                 key = _key(integers)
                 if key in seen_keys:
                     continue
                 seen_keys.add(key)
-                if bounds.are_kept_by(pairs.by_channel(value_of(integers)) * 2.0**multiplier.pre):
+                if bounds.are_kept_by(pairs.by_channel(multiplier_value(integers)) * 2.0**multiplier.pre):
                     yield from (parse_variant(f"m={trial_multiplier} steps={steps}") for steps in programs)
 
 
@@ -422,4 +424,4 @@ def _recorded_within(pairs: _Pairs, low: np.ndarray, high: np.ndarray) -> bool |
     recorded = recorded_multiplier(pairs.unit, scales_of(pairs.unit))
     if recorded is None:
         return None
-    return _Bounds(low=low, high=high, consistent=True).are_kept_by(pairs.by_channel(value_of(recorded[0])))
+    return _Bounds(low=low, high=high, consistent=True).are_kept_by(pairs.by_channel(multiplier_value(recorded[0])))

@@ -21,7 +21,7 @@ from qdebug.model.thresholds.explanation import (
     UNKNOWN_PROGRAM_MIN_ELEMENTS,
 )
 from qdebug.plural import plural
-from qdebug.replay.variant import Variant, keys_of
+from qdebug.replay.variant import Variant, variant_keys
 
 __all__ = ["Pooled", "pool", "standing_for"]
 
@@ -371,8 +371,8 @@ def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tup
         common = _most_common_variant(all_nodes)
         parts = {"": all_nodes} if all(common in members for members in all_nodes) else dict(sorted(branches.items()))
         for branch, nodes in parts.items():
-            variant, key = _most_common_variant(nodes), keys_of(kind, branch, dtypes)[0]
-            if branch and chosen_variants.get(keys_of(kind, "", dtypes)[0]) == variant:
+            variant, key = _most_common_variant(nodes), variant_keys(kind, branch, dtypes)[0]
+            if branch and chosen_variants.get(variant_keys(kind, "", dtypes)[0]) == variant:
                 continue
             chosen_variants[key] = variant
             exception_count = sum(variant not in members for members in nodes)

@@ -20,7 +20,7 @@ from qdebug.arithmetic.floats.search import Placement
 from qdebug.errors import UsageError
 from qdebug.model import RunInfo
 from qdebug.replay.scaling import GIVEN
-from qdebug.replay.variant import DEFAULTS, Arithmetic, Variant, keys_of, kind_of, parse_variant
+from qdebug.replay.variant import DEFAULTS, Arithmetic, Variant, kind_of, parse_variant, variant_keys
 
 __all__ = [
     "ALIASES",
@@ -591,7 +591,7 @@ class KnownRuntime:
         return self._variants_by_preset(kind, dtypes, branch).get(self.own)
 
     def _variants_by_preset(self, kind: str, dtypes: tuple[str, ...], branch: str) -> dict[str, Variant]:
-        keys = keys_of(kind, branch, dtypes)
+        keys = variant_keys(kind, branch, dtypes)
         return {
             name: next(known_preset.variants[key] for key in keys if key in known_preset.variants)
             for name, known_preset in known_presets().items()
@@ -618,7 +618,7 @@ def is_known(variant: Variant) -> bool:
 
 def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> tuple[str, ...]:
     """Return the names of the presets that state a variant."""
-    keys = keys_of(kind, branch, dtypes)
+    keys = variant_keys(kind, branch, dtypes)
 
     def states(known_preset: Preset) -> bool:
         stated_variant = next((known_preset.variants[key] for key in keys if key in known_preset.variants), None)

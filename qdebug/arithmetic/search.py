@@ -40,9 +40,9 @@ from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish, finish_many
 from qdebug.replay.scaling import EXPRESSIONS, GIVEN, NUMBERS, real_multiplier, scales_of
-from qdebug.replay.steps import STEPS, Step, steps_of
+from qdebug.replay.steps import STEPS, Step, parse_steps
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import Variant, keys_of
+from qdebug.replay.variant import Variant, variant_keys
 
 __all__ = [
     "SearchResult",
@@ -90,9 +90,9 @@ def programs(unit: Unit, sums: HeavyPart) -> Iterator[Variant]:
 
 def other_endings(variant: Variant) -> Iterator[Variant]:
     """Yield a variant with every other ending of its program."""
-    if steps_of("zp,sat") == variant.requantize[-2:]:
+    if parse_steps("zp,sat") == variant.requantize[-2:]:
         for end in ("sat",) if variant.multiplier.real else ("sat", "sat16,zp,sat"):
-            yield replace(variant, requantize=(*variant.requantize[:-2], *steps_of(end)))
+            yield replace(variant, requantize=(*variant.requantize[:-2], *parse_steps(end)))
 
 
 def _expressions(unit: Unit, *, limit: int = len(EXPRESSIONS)) -> list[str]:
@@ -121,9 +121,9 @@ def _integer_programs(unit: Unit) -> Iterator[str]:
         f"pre.<floor|up>,mul,shr.<{low_roundings}>",
     )
     has_multiplier = unit.out.multiplier is not None or unit.out.shift is not None
-    numbers = [number for number, row in NUMBERS.items() if row.orders and number != GIVEN]
+    numbers = [number for number, row in NUMBERS.items() if row.search_orders and number != GIVEN]
     for number in (GIVEN, *numbers) if has_multiplier else numbers:
-        for expression in _expressions(unit, limit=1 if NUMBERS[number].orders == "one" else len(EXPRESSIONS)):
+        for expression in _expressions(unit, limit=1 if NUMBERS[number].search_orders == "one" else len(EXPRESSIONS)):
             yield f"m={number}:{expression} steps={programs},zp,sat"
 
 
@@ -204,7 +204,7 @@ def known_variants(unit: Unit) -> tuple[Variant, ...]:
 
 @lru_cache(maxsize=64)
 def _preset_variants(kind: str, branch: str, dtypes: tuple[str, ...]) -> tuple[Variant, ...]:
-    keys = keys_of(kind, branch, dtypes)
+    keys = variant_keys(kind, branch, dtypes)
     variants = [known_preset.variants for known_preset in known_presets().values()]
     return tuple(
         dict.fromkeys(preset_variants[key] for preset_variants in variants for key in keys if key in preset_variants)

@@ -19,7 +19,7 @@ from qdebug.model import operators
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
 from qdebug.replay.evaluate import accumulate, finish
-from qdebug.replay.precision import limits
+from qdebug.replay.precision import integer_limits
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Variant, parse_variant
@@ -157,7 +157,7 @@ def _clip_bounds(unit: Unit) -> Iterator[Suspect]:
     step, zero, out_step, out_zero = (float(np.reshape(parameter, -1)[0]) for parameter in parameters)
     if operand.codes.dtype.kind not in "iu" or step <= 0 or out_step <= 0:
         return
-    lowest, highest = limits(operand.codes.dtype)
+    lowest, highest = integer_limits(operand.codes.dtype)
     reals = (np.arange(lowest, highest + 1) - zero) * step
     input_codes = np.clip(np.rint(reals / out_step + out_zero), *out.limits)
     sides = []
@@ -582,7 +582,7 @@ def _table_mistakes(unit: Unit) -> Iterator[Suspect]:
         return
     operand = unit.operands[0]
     codes, zero = operand.codes.astype(np.int64), operand.zero_point.astype(np.int64)
-    low, high = limits(operand.codes.dtype)
+    low, high = integer_limits(operand.codes.dtype)
     for is_on_side, side_text in ((codes > zero, " for codes above real 0"), (codes < zero, " for codes below real 0")):
         for step, direction in ((-1, "before"), (1, "after")):
             shifted_codes = codes + step * is_on_side

@@ -32,7 +32,7 @@ from qdebug.replay.node_units import (
     with_recorded_scale,
     with_stated_bias,
 )
-from qdebug.replay.real_form import not_in_codes
+from qdebug.replay.real_form import describe_real_tensor
 from qdebug.replay.registry import Call, has_kernel, refuse_large
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Arithmetic
@@ -90,7 +90,7 @@ class UnitSource:
         return self.last.get(self.tensor, (place, *further_places), lambda: self._make(place, *further_places))
 
     def _make(self, place: Place, *further_places: Place) -> Unit:
-        reason = not_in_codes(self.node, self.recording.graph)
+        reason = describe_real_tensor(self.node, self.recording.graph)
         if reason is not None:
             raise KernelError(f"{reason[0].upper()}{reason[1:]}.")
         names = [name for name in self.computed.inputs if name]

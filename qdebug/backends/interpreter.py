@@ -278,7 +278,7 @@ def _fuse_qdq(
         for name in node.inputs[1:]
         if name in constants and np.asarray(constants[name]).size == 1
     }
-    fused_graph = fuse(graph, clip_bounds, apart=unfused_tensors)
+    fused_graph = fuse(graph, clip_bounds, unfused=unfused_tensors)
     constants_left = tuple(name for name in constants if name in fused_graph.tensors)
     return fused_graph, constants if fused_graph is graph else _Constants(constants_left, constants.__getitem__)
 

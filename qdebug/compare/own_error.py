@@ -43,13 +43,13 @@ from qdebug.model.thresholds.verdict import (
     CONTRIBUTION_NODE_WORK,
     CONTRIBUTION_REPLAYS,
 )
-from qdebug.numerics.accumulate import same_elements
-from qdebug.numerics.affine import dequantize, on_grid, quantize
+from qdebug.numerics.accumulate import has_same_elements
+from qdebug.numerics.affine import dequantize, fake_quantize, quantize
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.replay.extents import max_elements, recorded_sizes, room
+from qdebug.replay.extents import max_elements, recorded_sizes, size_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_real
-from qdebug.replay.stacked import LATEST, STACKED_ELEMENTS, STACKED_MOST, can_stack
+from qdebug.replay.stacked import LATEST_OPSET, MAX_STACKED_ELEMENTS, MAX_STACKED_RUNS, can_stack
 
 __all__ = ["NOT_FINITE", "PARTS", "ErrorReplay", "Errors", "Replayed", "own_error", "own_parts"]
 
@@ -107,19 +107,19 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
     # With equal codes, the reference's rounding is also the node's.
     has_own_codes = entry.quant is not None and entry.quant != codes
     if check.segment.wide or any(operators.of(node.op).takes_codes for node in check.segment.own):
-        stages = [on_grid(replay_own(backend, entry.pair, check.segment, expected.shape, place), codes)]
+        stages = [fake_quantize(replay_own(backend, entry.pair, check.segment, expected.shape, place), codes)]
         has_own_codes = False
     else:
         recorded_values = backend.load(entry.tensor, *place)
         replayed = replay(backend, check.node, entry.tensor, place)
-        if not same_elements(replayed.shape, recorded_values.shape):
+        if not has_same_elements(replayed.shape, recorded_values.shape):
             raise KernelError(
                 f"The replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}."
             )
         replayed, folded = replayed.reshape(recorded_values.shape), folded_clamp(reference, backend, entry)
         if folded is not None:
             replayed = held_as_recorded(replayed, dequantize(recorded_values, entry.quant), folded)
-        stages = [on_grid(replayed, codes)]
+        stages = [fake_quantize(replayed, codes)]
         if has_own_codes and entry.quant is not None:
             stages += [
                 clip_in_turn(replayed, uniform_span(entry.quant)),
@@ -290,7 +290,7 @@ class ErrorReplay:
                 yield group
                 group = []
             if not group:
-                group_limit = min(STACKED_MOST, max(1, STACKED_ELEMENTS // self._largest[first[at]]))
+                group_limit = min(MAX_STACKED_RUNS, max(1, MAX_STACKED_ELEMENTS // self._largest[first[at]]))
             group.append(at)
         if group:
             yield group
@@ -337,7 +337,7 @@ class ErrorReplay:
         for name in [name for name in waiting_errors if name not in produced]:
             keep(name, {})
         max_extent = 0
-        with room(recorded=self._recorded):
+        with size_limits(recorded=self._recorded):
             for node in nodes:
                 form, _ = self._form(node)
                 names = dict.fromkeys(filter(None, form.inputs))
@@ -383,7 +383,7 @@ class ErrorReplay:
         stacked_inputs = self._stack(form, opset, changed_inputs, recorded_inputs, runs)
         if stacked_inputs is not None:
             checkpoint()
-            with room(most=element_limit * len(runs), recorded=partial(self._stacked_size, len(runs))):
+            with size_limits(element_limit=element_limit * len(runs), recorded=partial(self._stacked_size, len(runs))):
                 values = self._run_stacked(node, {**recorded_inputs, **stacked_inputs}, len(runs))
             for name, array in values.items():
                 stacked = self._rounded_to_codes(name, array)
@@ -397,7 +397,7 @@ class ErrorReplay:
         for run in runs:
             checkpoint()
             inputs = {name: self._of_run(form, name, changed_inputs[name], run) for name in changed_inputs}
-            with room(most=element_limit):
+            with size_limits(element_limit=element_limit):
                 values = dict(run_real(node, form, opset, {**recorded_inputs, **inputs}))
             for name, array in values.items():
                 result = self._rounded_to_codes(name, array)
@@ -446,7 +446,7 @@ class ErrorReplay:
             quant = self._reference.graph.tensors[form.outputs[0]].quant
             has_common_codes = quant is None or not quant.per_channel
             self._stacks[form.name, varying] = has_common_codes and can_stack(
-                form, opset.get("", LATEST), inputs, varying, output_shape
+                form, opset.get("", LATEST_OPSET), inputs, varying, output_shape
             )
         if not self._stacks[form.name, varying]:
             return None
@@ -515,7 +515,7 @@ class ErrorReplay:
     def _rounded_to_codes(self, name: str, values: np.ndarray) -> np.ndarray:
         """Round the result of a replayed node to the codes of the reference's tensor, if it has codes."""
         quant = self._reference.graph.tensors[name].quant
-        return on_grid(values, quant) if quant is not None and values.dtype.kind == "f" else values
+        return fake_quantize(values, quant) if quant is not None and values.dtype.kind == "f" else values
 
     def _check_finite(self, node: Node, name: str, values: np.ndarray) -> None:
         """Reject a replayed tensor that is non-finite where the reference is finite.

@@ -20,7 +20,7 @@ from qdebug.numerics.rails import RailsCounter
 from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.tally import Block, Tally
 
-__all__ = ["ErrorAccumulator", "lsb_of", "same_elements"]
+__all__ = ["ErrorAccumulator", "has_same_elements", "lsb_of"]
 
 
 class ErrorAccumulator:
@@ -71,7 +71,7 @@ class ErrorAccumulator:
             RealBlocks(reference, self._reference_quant, self._reference_clamp),
             RealBlocks(backend, self._backend_quant, self._backend_clamp),
         )
-        if not same_elements(first.shape, second.shape):
+        if not has_same_elements(first.shape, second.shape):
             raise UsageError(f"The reference has shape {first.shape}, but the backend has {second.shape}.")
         lsb = lsb_of(first, second, self._step)
         if self._rails is not None:
@@ -82,7 +82,7 @@ class ErrorAccumulator:
         single = first.single and second.single
         with np.errstate(all="ignore"):
             for start in range(0, second.size, BLOCK):
-                checkpoint()  # the callback may use the scratch buffers, which hold nothing of this loop yet
+                checkpoint()  # before the scratch buffers are filled, since the callback may overwrite them
                 stop = min(start + BLOCK, second.size)
                 if single:
                     a = first.read_single(start, stop, buffers.singles[0])
@@ -98,7 +98,7 @@ class ErrorAccumulator:
                     self._rails.add(second.stored(start, stop), a, start)
         tally.count += second.size
 
-    def apart(self, reference: np.ndarray, backend: np.ndarray, *, sample: int) -> ErrorAccumulator:
+    def compare_separately(self, reference: np.ndarray, backend: np.ndarray, *, sample: int) -> ErrorAccumulator:
         """Return the error of two tensors in a separate accumulator, which can be added with `merge`.
 
         Args:
@@ -119,14 +119,14 @@ class ErrorAccumulator:
         accumulator.update(reference, backend, sample=sample)
         return accumulator
 
-    def reference_lies_in(self, span: Clamp) -> bool:
+    def is_reference_within(self, span: Clamp) -> bool:
         """Return whether all elements so far are finite, and all reference values are within bounds."""
         low, high = span
         extremes, tally = self._tally.reference, self._tally
         return tally.is_finite and (low is None or low <= extremes.low) and (high is None or extremes.high <= high)
 
     def add_unchanged(self, other: ErrorAccumulator) -> None:
-        """Add elements that have no error: the finite reference values of another accumulator, on both sides."""
+        """Add the finite reference values of another accumulator as elements without error, equal on both sides."""
         lsb = self._step is not None and np.isfinite(self._step) and self._step > 0
         self._tally.merge(other._tally.unchanged(lsb=bool(lsb)))
 
@@ -139,13 +139,13 @@ class ErrorAccumulator:
         return self._tally.stats()
 
 
-def same_elements(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+def has_same_elements(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     """Return whether two shapes are equal except for dimensions of extent 1."""
     return first == second or [d for d in first if d != 1] == [d for d in second if d != 1]
 
 
 def lsb_of(reference: RealBlocks, backend: RealBlocks, step: float | None = None) -> LsbSizes:
-    """Return the size of an LSB for a pair of tensors, which is the backend's scale.
+    """Return the size of an LSB for each element of a pair of tensors: by default, the backend's scale.
 
     Args:
         reference: The reference's tensor.

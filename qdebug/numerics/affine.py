@@ -5,9 +5,9 @@ float32 (computed in float64 if float32 cannot hold the scale or the difference)
 codes of up to 16 bits. Codes stored as float64 give float64. A scale that was recorded as float64 is rounded to float32
 first, so that a float32 scale printed in decimal is restored.
 
-float32 cannot distinguish neighbouring codes beyond 2**24. When 32- and 64-bit codes are compared (`blocks.settled`),
-their real value is the product rounded once to float64, `dequantize(double=True)`, and differences are computed before
-that rounding (`wide_codes`).
+float32 cannot distinguish neighbouring codes beyond 2**24. When 32- and 64-bit codes are compared
+(`blocks.make_comparable`), their real value is the product rounded once to float64, `dequantize(double=True)`, and
+differences are computed before that rounding (`RealBlocks.wide_codes`).
 
 float64, in turn, cannot distinguish neighbouring codes beyond 2**53. So for 32- and 64-bit codes, scale * (code -
 zero_point) is represented as an unevaluated sum of two float64, exact for scales that float32 can hold. Different codes
@@ -33,17 +33,17 @@ __all__ = [
     "BLOCK",
     "Affine",
     "ScaleMap",
-    "centred",
     "dequantize",
+    "fake_quantize",
     "is_wide_code",
-    "on_grid",
     "quantize",
+    "subtract_zero_point",
     "to_single",
     "wide_parts",
 ]
 
 BLOCK = 32768
-"""Elements in a block. Part of the definition of all sums: changing it changes results in the last bits."""
+"""Elements per block. The last bits of all sums depend on it, so changing it changes results."""
 
 _EXACT_IN_SINGLE = 2**23
 
@@ -123,7 +123,7 @@ class ScaleMap:
 
 
 def _as_single(quant: QuantParams) -> tuple[np.ndarray, bool]:
-    """Return the scale as float32, and whether real values are computed with exactly that scale."""
+    """Return the scale as float32, and whether float32 holds it exactly."""
     if quant.scale.dtype == np.float32:
         return quant.scale, True
     real = quant.real_scale
@@ -149,7 +149,7 @@ class Affine:
     def __init__(self, quant: QuantParams, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.scales = ScaleMap(quant, shape)
         self._scale = quant.real_scale
-        self._scale_single, same = _as_single(quant)
+        self._scale_single, is_scale_exact = _as_single(quant)
         self._zero_point = quant.zero_point
         self._zero_point_single: np.ndarray | None = None
         max_zero_point = max(int(quant.zero_point.max(initial=0)), -int(quant.zero_point.min(initial=0)))
@@ -157,11 +157,11 @@ class Affine:
             self._zero_point_single = quant.zero_point.astype(np.float32)
         narrow = dtype.itemsize <= 2 or dtype == np.float32
         # (narrow code) - (zero point below 2**23) is exact in float32, so the product is rounded once.
-        self._single = narrow and same and max_zero_point < _EXACT_IN_SINGLE
+        self._single = narrow and is_scale_exact and max_zero_point < _EXACT_IN_SINGLE
         self._exact_parts = (
             is_wide_code(dtype)
             and dtype.itemsize == 4
-            and same
+            and is_scale_exact
             and max_zero_point < 2**48
             and bool(np.isfinite(self._scale).all())
         )
@@ -186,7 +186,7 @@ class Affine:
             self.apply_wide(codes, start, out, rest)
             np.add(out, rest, out=out)
             return
-        real = centred(codes, self.scales.expand(self._zero_point, start, stop))
+        real = subtract_zero_point(codes, self.scales.expand(self._zero_point, start, stop))
         np.multiply(real, self.scales.expand(self._scale, start, stop), out=real)
         np.copyto(out, real, casting="same_kind")
 
@@ -204,11 +204,11 @@ class Affine:
         wide_parts(codes, zero_point, scale, (high, low), exact=self._exact_parts)
 
 
-def centred(codes: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+def subtract_zero_point(codes: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
     """Return code - zero_point in float64, with a single rounding even for 64-bit codes."""
     if codes.dtype.kind not in "iu" or codes.dtype.itemsize < 8:
         return np.asarray(codes.astype(np.float64) - zero_point)
-    # 32-bit halves: neither difference can overflow, and only the sum of the two is rounded.
+    # Subtract the 32-bit halves separately, so that neither difference can overflow and only their sum is rounded.
     high = (codes >> 32).astype(np.int64) - (zero_point >> 32)
     low = (codes & 0xFFFFFFFF).astype(np.int64) - (zero_point & 0xFFFFFFFF)
     return np.asarray(high.astype(np.float64) * 2.0**32 + low)
@@ -282,8 +282,8 @@ def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> 
     dtype = logical_dtype(quant.dtype)
     scales = ScaleMap(quant, values.shape)
     single = values.dtype.itemsize <= 4 and values.dtype.kind not in "iu" and dtype.itemsize <= 2
-    short, same = _as_single(quant)
-    single = single and same and values.dtype != np.float64
+    short, is_scale_exact = _as_single(quant)
+    single = single and is_scale_exact and values.dtype != np.float64
     work = np.float32 if single else np.float64
     scale = short if single else quant.real_scale
     ends = [abs(end) for end in (quant.qmin, quant.qmax) if end is not None]
@@ -306,7 +306,7 @@ def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> 
     return codes
 
 
-def on_grid(values: np.ndarray, quant: QuantParams | None) -> np.ndarray:
+def fake_quantize(values: np.ndarray, quant: QuantParams | None) -> np.ndarray:
     """Round real values to a tensor's codes and return the dequantized values. Non-finite values are unchanged.
 
     Args:
@@ -323,7 +323,7 @@ def on_grid(values: np.ndarray, quant: QuantParams | None) -> np.ndarray:
 
 
 _NARROW = 1 << 16
-"""Maximum code and zero point for which any sum that float32 rounds is far outside the range of codes."""
+"""Maximum magnitude of codes and zero points for `_narrow_codes`. A sum that float32 rounds is then out of range."""
 
 
 def _narrow_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax: int) -> np.ndarray:
@@ -336,7 +336,7 @@ def _narrow_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax: 
 def _integer_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax: int) -> np.ndarray:
     """Add the zero point and clamp, without intermediate overflow of int64 or uint64."""
     info = np.iinfo(np.uint64 if qmax > np.iinfo(np.int64).max else np.int64)
-    # Compared before the cast: a float beyond the integer range has no defined cast.
+    # Compare before the cast, since casting a float beyond the integer range is undefined.
     real = rounded.astype(np.float64) + zero_point
     low, high = real <= float(qmin), real >= float(qmax)
     inside = ~(low | high | np.isnan(real))
@@ -382,14 +382,14 @@ def wide_parts(
         codes: Codes of any dtype, since narrow codes are also read this way when compared with wide codes.
         zero_point: int64, one for all codes or one for each.
         scale: float64, one for all codes or one for each.
-        out: Two float64 arrays: the sums, rounded up to the low bits of the codes, and the remainders.
+        out: Two float64 arrays: the high parts of the values, and the remainders.
         exact: Whether codes have at most 32 bits, zero points below 2**48 and finite float32 scales, so that float64
             holds the products of both parts of a code exactly.
     """
     high, low = out
     if exact:
         np.subtract(codes, zero_point, out=low, dtype=np.float64)
-        _split(low, high)
+        _split_low_bits(low, high)
         np.multiply(high, scale, out=high)
         np.multiply(low, scale, out=low)
         return
@@ -409,7 +409,7 @@ def _centred_parts(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarra
     if not (is_integer(codes.dtype.name) or codes.dtype == np.bool_):
         lower = np.asarray(codes.astype(np.float64) - zero_point)
         upper = np.empty_like(lower)
-        _split(lower, upper)
+        _split_low_bits(lower, upper)
         return upper, lower
     if codes.dtype != np.uint64:
         codes = codes.astype(np.int64)
@@ -418,12 +418,12 @@ def _centred_parts(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarra
     high_difference = (codes >> _LOW_BITS).astype(np.int64) - (zero_point >> _LOW_BITS)
     lower = ((codes & mask).astype(np.int64) - (zero_point & mask)).astype(np.float64)
     upper = np.empty_like(lower)
-    _split(lower, upper)
+    _split_low_bits(lower, upper)
     upper += high_difference.astype(np.float64) * 2.0**_LOW_BITS
     return upper, lower
 
 
-def _split(values: np.ndarray, upper: np.ndarray) -> None:
+def _split_low_bits(values: np.ndarray, upper: np.ndarray) -> None:
     """Subtract the nearest multiples of 2**28 from values in place. The multiples are 0 for values below 2**27.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.errors import UsageError
-from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.accumulate import has_same_elements
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.block_error import exact_difference, read_block
 from qdebug.numerics.blocks import RealBlocks, Scratch, make_comparable, scratch
@@ -39,7 +39,7 @@ class Agreement:
 
 
 def count_agreement(pairs: Sequence[tuple[RealBlocks, RealBlocks]]) -> Agreement:
-    """Count the elements in which all backends differ from the reference, and in how many of them they agree.
+    """Count the elements in which all backends differ from the reference, and those of them in which they are equal.
 
     Real values are compared as in error metrics. NaN equals NaN.
 
@@ -52,7 +52,7 @@ def count_agreement(pairs: Sequence[tuple[RealBlocks, RealBlocks]]) -> Agreement
     shape = pairs[0][0].shape
     for pair in pairs:
         for side in pair:
-            if not same_elements(shape, side.shape):
+            if not has_same_elements(shape, side.shape):
                 raise UsageError(f"The reference has shape {shape}, but a backend has {side.shape}.")
     size, buffers, differ, same = pairs[0][0].size, scratch(), 0, 0
     against = [make_comparable(*pair) for pair in pairs]

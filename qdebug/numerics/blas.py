@@ -19,10 +19,10 @@ def _blas() -> tuple[LibController, ...]:
 
 
 def _set_threads(numbers: Sequence[int]) -> None:
-    """Set the threads of BLAS from any thread.
+    """Set the number of threads of each BLAS library, whichever thread calls.
 
-    In newer versions of threadpoolctl, the thread that sets them blocks changes by all other threads, silently, for as
-    long as it lives.
+    In newer versions of threadpoolctl, the thread that sets the number silently blocks changes by all other threads for
+    as long as it lives.
     """
     for lib, number in zip(_blas(), numbers, strict=True):
         release = getattr(lib, "clear_controlling_thread", _no_operation)
@@ -36,7 +36,7 @@ def _no_operation(*, force: bool) -> None:
 
 
 class _Limit:
-    """The limit of BLAS to one thread, shared by all threads of the process and lifted by the last to release it."""
+    """A limit of BLAS to one thread, shared by all threads of the process. The last thread to release it lifts it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class _Limit:
         with self._lock:
             if not self._holders:
                 self._before = [lib.num_threads or 1 for lib in _blas()]
-            _set_threads([1] * len(self._before))  # OpenMP keeps the number of threads per thread
+            _set_threads([1] * len(self._before))  # each time, because OpenMP stores the limit per calling thread
             self._holders += 1
 
     def undo(self) -> None:

@@ -22,10 +22,10 @@ from qdebug.numerics.tally import Block, Tally
 __all__ = [
     "RelativeCounter",
     "RelativeErrors",
+    "absolute_differences",
     "add_double",
     "add_quotients",
     "add_single",
-    "double_error",
     "exact_difference",
     "read_block",
     "real_differences",
@@ -106,7 +106,7 @@ class RelativeCounter:
             undefined_count = int(np.count_nonzero(np.isnan(quotients)))  # 0/0
             self._zero_refs += zeros
             self._hit += undefined_count
-            self._quotients.forget_infinite(zeros)  # x/0, and 0/0 has the exponent of infinity too
+            self._quotients.subtract_infinite(zeros)  # x/0 and 0/0 both have the exponent of infinity
         self._quotients.split_small(quotients, small, equal - undefined_count)
 
     def errors(self) -> RelativeErrors:
@@ -144,8 +144,11 @@ def add_quotients(
         if zeros == sizes.size:
             return
     search = _QuotientSearch(tally, block, error, sizes, nonzero, buffers)
-    # The least code above 0 is one step; its quotient is hardly ever large enough to end the search.
-    if (nonzero is not None and block.lsb.is_known and tally.max_rel) or not search.near_zero(position, largest):
+    # Among codes, the smallest reference that is not 0 is usually one step. Its quotient is hardly ever large enough to
+    # end the search, so do not begin there.
+    if (nonzero is not None and block.lsb.is_known and tally.max_rel) or not search.submit_smallest_references(
+        position, largest
+    ):
         search.submit_largest()
 
 
@@ -156,7 +159,7 @@ def smallest_element(values: np.ndarray) -> float:
 
 @dataclass(slots=True)
 class _QuotientSearch:
-    """The search of a block. `nonzero` marks the references that are not 0, and is None if all are 0."""
+    """The search for the largest quotient of a block. `nonzero` marks nonzero references; None if no reference is 0."""
 
     tally: Tally
     block: Block
@@ -165,7 +168,7 @@ class _QuotientSearch:
     nonzero: np.ndarray | None
     buffers: Scratch
 
-    def near_zero(self, position: int, largest: float) -> bool:
+    def submit_smallest_references(self, position: int, largest: float) -> bool:
         """Submit the quotients of the smallest references. Return whether no other quotient can be larger.
 
         Args:
@@ -174,7 +177,8 @@ class _QuotientSearch:
         """
         tally, sizes = self.tally, self.sizes
         if self.nonzero is not None:
-            # Bits of positive floats are in the order of the floats; those of 0 wrap around to the largest word.
+            # The bits of positive floats sort like the floats. Subtracting 1 wraps the bits of 0 around to the largest
+            # word, so that argmin skips zeros.
             words = self.buffers.singles[4][: sizes.size].view(np.uint32)
             position = int(np.subtract(sizes.view(np.uint32), _ONE, out=words).argmin())
         self._submit(position)
@@ -193,26 +197,23 @@ class _QuotientSearch:
         error, sizes, nonzero, best = self.error, self.sizes, self.nonzero, self.tally.max_rel
         quotient, mask = self.buffers.singles[4][: error.size], self.buffers.masks[0][: error.size]
         if best is not None and _QUOTIENT_LOW < best < _QUOTIENT_HIGH:
-            # Only an element with error >= best * abs(a) can be larger. A product below the normal range is rounded to
-            # a multiple of the smallest denormal, as every error is one, so ">=" misses nothing there either.
+            # Only elements with error >= best * abs(a) can raise the maximum. This also holds below the normal range:
+            # products are rounded to multiples of the smallest denormal there, and every error is such a multiple.
             np.multiply(sizes, best * (1.0 - _QUOTIENT_SLACK), out=quotient)
             if self._submit_if_few(np.greater_equal(error, quotient, out=mask)):
                 return
         np.divide(error, sizes, out=quotient)
-        if nonzero is not None:  # x/0 and 0/0, times 0, are NaN, which fmax leaves out; a masked division is slower
+        if nonzero is not None:  # x/0 and 0/0 times 0 give NaN, which fmax ignores; a masked division is slower
             np.multiply(quotient, nonzero, out=quotient)
         largest = float(np.fmax.reduce(quotient))
         if _QUOTIENT_LOW < largest < _QUOTIENT_HIGH:
             np.greater_equal(quotient, largest * (1.0 - _QUOTIENT_SLACK), out=mask)
-        else:  # quotients that leave float32 are not ordered by it
+        else:  # float32 does not order quotients outside its range
             np.not_equal(sizes, _ZERO, out=mask)
-        self._offer_marked(mask)
+        self._submit_marked(mask)
 
     def _submit_if_few(self, mask: np.ndarray) -> bool:
-        """Submit the quotients of marked elements with nonzero references, unless there are many.
-
-        Return whether it did.
-        """
+        """Submit the quotients of marked elements with nonzero references. Return False instead if there are many."""
         if self.nonzero is not None:
             np.logical_and(mask, self.nonzero, out=mask)
         count = np.count_nonzero(mask)
@@ -221,35 +222,35 @@ class _QuotientSearch:
         if count == 1:  # the usual case; scalars are faster than arrays of one element
             self._submit(int(mask.argmax()))
         elif count:
-            self._offer_marked(mask)
+            self._submit_marked(mask)
         return True
 
-    def _offer_marked(self, mask: np.ndarray) -> None:
+    def _submit_marked(self, mask: np.ndarray) -> None:
         positions = mask.nonzero()[0]
-        quotients = double_error(self.block, positions) / np.absolute(
+        quotients = absolute_differences(self.block, positions) / np.absolute(
             self.block.reference[positions].astype(np.float64)
         )
-        self.tally.offer_rel(float(np.maximum.reduce(quotients)))
+        self.tally.update_max_rel(float(np.maximum.reduce(quotients)))
 
     def _submit(self, position: int) -> None:
         reference = self.block.reference.item(position)
-        self.tally.offer_rel(abs(self.block.backend.item(position) - reference) / abs(reference))
+        self.tally.update_max_rel(abs(self.block.backend.item(position) - reference) / abs(reference))
 
 
-def double_error(block: Block, positions: np.ndarray) -> np.ndarray:
-    """Return the absolute differences at given places in float64."""
+def absolute_differences(block: Block, positions: np.ndarray) -> np.ndarray:
+    """Return the absolute differences at given positions in float64."""
     a, b = block.reference[positions], block.backend[positions]
     return np.asarray(np.absolute(b.astype(np.float64) - a))
 
 
 _LOW, _HIGH = 2.0**-40, 2.0**55
-"""Block maxima with safe float32 squares: their sum is finite, and underflow is negligible."""
+"""Range of a block's largest magnitude in which float32 squares are safe: no overflow, and underflow is negligible."""
 _VALUE_SLACK = 2.0**-22
-"""More than the relative error of a float32 difference, plus the errors of two real values."""
+"""Upper bound for the relative error of a float32 difference plus the rounding errors of both real values."""
 
 
 def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
-    """Add a block of float32 values to a tally, unless it needs more than float32.
+    """Add a block of float32 values to a tally, unless it needs float64.
 
     Args:
         tally: The tally to add to.
@@ -261,13 +262,13 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     """
     a, b = block.reference, block.backend
     n = a.size
-    signed = block.lsb.uniform is not None  # the histogram of code differences needs the signs
+    signed = block.lsb.uniform is not None  # the bias in LSB needs signed differences, in a buffer of their own
     difference = np.subtract(b, a, out=buffers.singles[4 if signed else 2][:n])
     error = np.absolute(difference, out=buffers.singles[2][:n])
     largest = _largest_element(error)
     if not largest < _HIGH:  # true for NaN too
         return False
-    # Magnitudes cost a pass more than they save in the first block, and save several in most others.
+    # As long as all references are at least 0, as after a Relu, they are their own magnitudes, which saves a pass.
     low = smallest_element(a) if tally.reference.low >= 0.0 else None
     sizes = a if low is not None and low >= 0.0 else np.absolute(a, out=buffers.singles[3][:n])
     max_abs = _largest_element(sizes)
@@ -282,15 +283,15 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     tally.mismatches += unequal
     _add_sums(tally, block, (error, difference), unequal, buffers)
     add_quotients(tally, block, (error, sizes), largest, buffers)
-    # float32 rounding keeps order, so the largest difference is among those that round to the largest.
+    # Rounding to float32 preserves order, so the largest difference is among those that equal the largest in float32.
     if tally.max_abs is None or largest * (1.0 + _QUOTIENT_SLACK) > tally.max_abs:
         exact, position = _largest_difference(block, np.equal(error, largest, out=buffers.masks[0][:n]))
-        tally.offer_abs(exact, block.start + position)
+        tally.update_max_abs(exact, block.start + position)
     slack = _VALUE_SLACK * (2.0 * max_abs + largest)
     if block.lsb.is_known:
-        _add_steps(tally, block, error, largest, slack)
+        _add_lsb(tally, block, error, largest, slack)
     if tally.tolerance is not None:
-        _add_beyond(tally, block, (error, largest), slack, buffers)
+        _count_beyond_tolerance(tally, block, (error, largest), slack, buffers)
     return True
 
 
@@ -317,7 +318,7 @@ def _add_extremes(tally: Tally, block: Block, low: float | None, max_abs: float,
     Args:
         tally: The tally.
         block: Finite values.
-        low: The smallest reference; None if unknown, but not positive.
+        low: The smallest reference; None if it was not computed.
         max_abs: The largest absolute reference.
         largest: The largest absolute difference.
     """
@@ -329,7 +330,7 @@ def _add_extremes(tally: Tally, block: Block, low: float | None, max_abs: float,
             reference_extremes.high, max_abs if low is not None and -low < max_abs else _largest_element(a)
         )
     if low is None:
-        low = -max_abs  # -most is already within the known range
+        low = -max_abs  # a lower bound, already within the known range
     else:
         reference_extremes.low = min(reference_extremes.low, low)
     slack = _VALUE_SLACK * (max_abs + largest)
@@ -347,11 +348,11 @@ def _add_equal(tally: Tally, block: Block, buffers: Scratch) -> None:
     tally.reference_squares.add(squares)
     tally.backend_squares.add(squares)
     tally.products.add(squares)
-    tally.offer_abs(0.0, block.start)
+    tally.update_max_abs(0.0, block.start)
     if nonzero:
-        tally.offer_rel(0.0)
+        tally.update_max_rel(0.0)
     if block.lsb.is_known and not np.isnan(block.lsb.of(block.start, block.start + a.size)).all():
-        tally.offer_lsb(0.0)
+        tally.update_max_lsb(0.0)
 
 
 def _add_sums(
@@ -371,8 +372,8 @@ def _add_sums(
     tally.backend_squares.add(b_squares)
     tally.error_squares.add(error_squares)
     tally.sum_abs.add(total)
-    # ab from 2ab = a^2 + b^2 - d^2 while d^2 is the smallest of the three: this keeps the small angle between nearly
-    # equal tensors, which the rounding of a sum of products would hide, and spares a pass.
+    # Compute ab from 2ab = a^2 + b^2 - d^2 if d^2 is the smallest term. For nearly equal tensors, this keeps the
+    # small angle that rounding would hide in a sum of products, and it saves a pass.
     if error_squares <= min(a_squares, b_squares):
         tally.products.add((a_squares + b_squares - error_squares) / 2.0)
     else:
@@ -385,12 +386,12 @@ def _largest_difference(block: Block, mask: np.ndarray) -> tuple[float, int]:
         position = int(mask.argmax())
         return abs(float(block.backend[position]) - float(block.reference[position])), position
     positions = mask.nonzero()[0]
-    exact = double_error(block, positions)
+    exact = absolute_differences(block, positions)
     first = int(exact.argmax())
     return float(exact[first]), int(positions[first])
 
 
-def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
+def _add_lsb(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
     """Add the largest difference of a block in LSB and, if steps differ, the bias in LSB.
 
     Args:
@@ -404,15 +405,15 @@ def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, sl
     step = lsb.of(block.start, block.start + a.size)
     if lsb.uniform is not None:
         if lsb.whole and slack < 0.25 * lsb.uniform:
-            tally.offer_lsb(float(np.rint(largest / lsb.uniform)))
+            tally.update_max_lsb(float(np.rint(largest / lsb.uniform)))
             return
         if tally.max_lsb is not None and (largest + slack) / lsb.uniform <= tally.max_lsb:
             return
-        near = 4.0 * slack if lsb.coded else _QUOTIENT_SLACK * largest  # real values of codes are rounded
+        near = 4.0 * slack if lsb.coded else _QUOTIENT_SLACK * largest  # real values of codes have rounding errors
         mask = np.greater_equal(error, np.float32(largest - near))
         if np.count_nonzero(mask) == 1:
             position = int(mask.argmax())
-            tally.offer_lsb(abs(lsb_between(float(a[position]), float(b[position]), lsb.uniform)))
+            tally.update_max_lsb(abs(lsb_between(float(a[position]), float(b[position]), lsb.uniform)))
             return
         positions = mask.nonzero()[0]
         a, b = a[positions], b[positions]
@@ -421,10 +422,12 @@ def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, sl
         tally.add_bias(*sum_in_lsb(*np.frexp(b64 - a64), step))
     max_steps = float(np.fmax.reduce(np.absolute(difference_in_lsb(a64, b64, step))))
     if not np.isnan(max_steps):
-        tally.offer_lsb(max_steps)
+        tally.update_max_lsb(max_steps)
 
 
-def _add_beyond(tally: Tally, block: Block, errors: tuple[np.ndarray, float], slack: float, buffers: Scratch) -> None:
+def _count_beyond_tolerance(
+    tally: Tally, block: Block, errors: tuple[np.ndarray, float], slack: float, buffers: Scratch
+) -> None:
     """Count elements beyond the tolerance; `errors` are the absolute differences and the largest of them."""
     (error, largest), (atol, rtol) = errors, tally.tolerance or (0.0, 0.0)
     if rtol >= 0.0 and largest + slack <= atol:
@@ -436,7 +439,7 @@ def _add_beyond(tally: Tally, block: Block, errors: tuple[np.ndarray, float], sl
     np.add(bound, atol - slack - atol * _QUOTIENT_SLACK, out=bound)
     positions = np.greater_equal(error, bound, out=mask).nonzero()[0]
     if positions.size:
-        exact = double_error(block, positions)
+        exact = absolute_differences(block, positions)
         tally.beyond += int(np.count_nonzero(exact > atol + rtol * np.absolute(a[positions].astype(np.float64))))
 
 
@@ -471,12 +474,12 @@ def add_double(tally: Tally, block: Block) -> None:
     tally.finite += a.size
     tally.mismatches += int(np.count_nonzero(difference))
     first = int(error.argmax())
-    tally.offer_abs(float(error[first]), start + (first if positions is None else int(positions[first])))
+    tally.update_max_abs(float(error[first]), start + (first if positions is None else int(positions[first])))
     size = np.absolute(a)
     if nonzero == total:
-        tally.offer_rel(float((error / size).max()))
+        tally.update_max_rel(float((error / size).max()))
     elif size.any():
-        tally.offer_rel(float(np.divide(error, size, out=np.zeros_like(error), where=size > 0.0).max()))
+        tally.update_max_rel(float(np.divide(error, size, out=np.zeros_like(error), where=size > 0.0).max()))
     if tally.tolerance is not None:
         atol, rtol = tally.tolerance
         tally.beyond += int(np.count_nonzero(error > atol + rtol * size))
@@ -485,7 +488,7 @@ def add_double(tally: Tally, block: Block) -> None:
         lsb_difference = whole_lsb(difference, step) if whole else difference_in_lsb(a, b, step)
         largest_lsb = float(np.fmax.reduce(np.absolute(lsb_difference)))
         if not np.isnan(largest_lsb):
-            tally.offer_lsb(largest_lsb)
+            tally.update_max_lsb(largest_lsb)
         _add_bias(tally, a, b, difference, step)
     _add_wide_sums(tally, a, b, error)
 
@@ -509,7 +512,8 @@ def read_block(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], lsb:
             rests.append(rest)
             continue
         real = blocks.read_double(*span, out, buffers.singles[0])
-        # Compared with a 64-bit integer, any other value is a low part only, so only the sum of both parts is rounded.
+        # Narrower integers that are compared with 64-bit integers are low parts only, so that only the final sum of
+        # both parts is rounded.
         low_only = blocks.integer and any(side.wide for side in sides)
         values.append(np.zeros_like(real) if low_only else real)
         rests.append(real if low_only else None)
@@ -564,12 +568,12 @@ def real_differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
     )
     if not any(side.dtype.kind in "iu" and side.dtype.itemsize == 8 for side in (reference, backend)):
         return np.asarray(np.subtract(backend, reference, dtype=np.float64))
-    (a, a_rest), (b, b_rest) = map(_two_parts, (reference, backend))
+    (a, a_rest), (b, b_rest) = map(_split_integers, (reference, backend))
     lsb = LsbSizes(None, ())
     return exact_difference(Block(reference=a, backend=b, start=0, lsb=lsb, reference_rest=a_rest, backend_rest=b_rest))
 
 
-def _two_parts(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _split_integers(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return values as two float64 with an exact sum."""
     if values.dtype.kind not in "iub":
         return np.asarray(values, np.float64), np.zeros(values.shape)
@@ -594,7 +598,7 @@ def _add_nonfinite(tally: Tally, a: np.ndarray, b: np.ndarray, is_finite: np.nda
     tally.mismatches += count
     tally.beyond += count
     if count:
-        tally.offer_nonfinite(start + int(disagree.argmax()))
+        tally.update_first_nonfinite(start + int(disagree.argmax()))
 
 
 def _add_bias(tally: Tally, a: np.ndarray, b: np.ndarray, difference: np.ndarray, step: np.ndarray | float) -> None:

@@ -21,7 +21,7 @@ __all__ = [
     "Clamp",
     "RealBlocks",
     "Scratch",
-    "TurnedFlat",
+    "StridedFlat",
     "incomparable_reason",
     "make_comparable",
     "scratch",
@@ -29,16 +29,16 @@ __all__ = [
 ]
 
 _STRETCH = 1 << 20
-"""Elements in a range: 8 MB in float64, and a few milliseconds."""
+"""Elements per range: 8 MB in float64, and a few milliseconds of work."""
 
 _CACHED_BYTES = 1 << 16
-"""Bytes of a cached part, since codes are read twice: as stored, and as real values."""
+"""Maximum bytes of a range that is cached, because codes are read twice: as stored, and as real values."""
 
 
-class TurnedFlat:
+class StridedFlat:
     """The elements of a non-contiguous array in C order; `flat[start:stop]` copies a range.
 
-    Like numpy's flat iterator, but fast for slices: numpy's searches its position for each element.
+    numpy's flat iterator is slow for slices, because it computes the position of each element separately.
 
     Args:
         array: Elements of any shape and strides.
@@ -48,7 +48,7 @@ class TurnedFlat:
 
     def __init__(self, array: np.ndarray) -> None:
         self._array, self._pages = array, touched_pages(array)
-        self._span, self._last = (0, 0), _part(array, 0, 0)
+        self._span, self._last = (0, 0), _copy_range(array, 0, 0)
 
     def __getitem__(self, span: slice) -> np.ndarray:
         """Return a range of elements, 1-D and read-only.
@@ -61,13 +61,13 @@ class TurnedFlat:
             return self._last
         if self._pages is not None:
             self._pages.count_read(bounds[1] - bounds[0])
-        part = _part(self._array, *bounds)
+        part = _copy_range(self._array, *bounds)
         if part.nbytes <= _CACHED_BYTES:
             self._span, self._last = bounds, part
         return part
 
 
-def _part(array: np.ndarray, start: int, stop: int) -> np.ndarray:
+def _copy_range(array: np.ndarray, start: int, stop: int) -> np.ndarray:
     if stop <= start:
         return np.empty(0, array.dtype)
     if array.ndim < 2:
@@ -75,16 +75,16 @@ def _part(array: np.ndarray, start: int, stop: int) -> np.ndarray:
     inner = prod(array.shape[1:])
     row, last = start // inner, (stop - 1) // inner
     if row == last:
-        return _part(array[row], start - row * inner, stop - row * inner)
+        return _copy_range(array[row], start - row * inner, stop - row * inner)
     parts = []
     if start > row * inner:
-        parts.append(_part(array[row], start - row * inner, inner))
+        parts.append(_copy_range(array[row], start - row * inner, inner))
         row += 1
     whole = stop // inner
     if whole > row:
         parts.append(np.ascontiguousarray(array[row:whole]).reshape(-1))
     if stop > whole * inner:
-        parts.append(_part(array[whole], 0, stop - whole * inner))
+        parts.append(_copy_range(array[whole], 0, stop - whole * inner))
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
@@ -180,7 +180,7 @@ class RealBlocks:
         self.dtype = array.dtype
         self.quant = quant
         contiguous = array.flags.c_contiguous
-        self._flat: np.ndarray | TurnedFlat = array.reshape(-1) if contiguous else TurnedFlat(array)
+        self._flat: np.ndarray | StridedFlat = array.reshape(-1) if contiguous else StridedFlat(array)
         self._pages = passed_pages(array) if contiguous else None
         self._affine = None if quant is None else Affine(quant, array.shape, array.dtype)
         self._clamp = clamp
@@ -230,7 +230,7 @@ class RealBlocks:
             self._affine.apply(stored, start, out)
         else:
             to_single(stored, out)
-        self._bound(out)
+        self._clamp_in_place(out)
         return out
 
     def read_double(self, start: int, stop: int, out: np.ndarray, single: np.ndarray) -> np.ndarray:
@@ -253,7 +253,7 @@ class RealBlocks:
             self._affine.apply(stored, start, out)
         else:
             np.copyto(out, stored, casting="unsafe")
-        self._bound(out)
+        self._clamp_in_place(out)
         return out
 
     def read_wide(self, start: int, stop: int, out: np.ndarray, low: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -272,7 +272,7 @@ class RealBlocks:
                 high[beyond], low[beyond] = bound, 0.0
         return high, low
 
-    def _bound(self, values: np.ndarray) -> None:
+    def _clamp_in_place(self, values: np.ndarray) -> None:
         low, high = self._clamp
         if low is not None:
             np.maximum(values, low, out=values)
@@ -284,7 +284,7 @@ def make_comparable(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlo
     """Return two tensors to be compared, read so that equal real values become equal numbers.
 
     If one side has codes of 32 or 64 bits, the other side's codes are read the same way. When such codes are compared
-    with a float tensor, they are rounded to its precision, so that a dequantized tensor equals its codes.
+    with a float tensor, their real values are rounded to its precision, so that a dequantized tensor equals its codes.
     """
     sides = reference, backend
     if not any(side.wide_codes for side in sides):
@@ -296,7 +296,9 @@ def make_comparable(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlo
 
 
 def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield ranges of arrays with the same shape in C order, which bounds the memory for float64 copies.
+    """Yield the same range of each of several arrays, in C order, so that float64 copies stay small.
+
+    All arrays have the same shape.
 
     Args:
         arrays: The arrays. Ranges of an array in C order are views of it and can be written to.

@@ -32,7 +32,7 @@ __all__ = [
     "Percentile",
     "calibrate",
     "calibrate_each",
-    "calibrator_named",
+    "parse_calibrator",
 ]
 
 
@@ -135,7 +135,7 @@ class MovingAverage(Calibrator):
     """
 
     def __init__(self, rate: float = 0.01) -> None:
-        self.rate = _checked_number(rate, 0.0, 1.0, "The rate of a moving average")
+        self.rate = _check_number(rate, 0.0, 1.0, "The rate of a moving average")
         self.name = "moving-average" if rate == 0.01 else f"moving-average:{rate:g}"
 
     def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
@@ -159,35 +159,35 @@ class Percentile(Calibrator):
     """
 
     def __init__(self, percent: float = 99.99) -> None:
-        self.percent = _checked_number(percent, 0.0, 100.0, "A percentile")
+        self.percent = _check_number(percent, 0.0, 100.0, "A percentile")
         self.name = f"percentile:{percent:g}"
 
     def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
         """Return the smallest range of whole bins that cuts no more than the remainder."""
         _refuse_coarse(histogram, self.name)
-        spare = 1.0 - self.percent / 100.0
+        max_cut_share = 1.0 - self.percent / 100.0
         reason = f"{self.percent:g} % of the values"
         if scheme.has_one_threshold(histogram.low):
             counts, width = histogram.mirrored()
             half = counts.size // 2
             folded = counts[half:] + counts[:half][::-1]
-            end = (_first_bin_to_keep(folded, spare) + 1) * width
-            return _within_values(histogram, -end, end, reason=reason)
+            end = (_last_bin_to_keep(folded, max_cut_share) + 1) * width
+            return _clip_to_values(histogram, -end, end, reason=reason)
         edges = histogram.edges
-        share = spare / 2.0 if histogram.low < 0.0 else spare
-        high = edges[_first_bin_to_keep(histogram.counts, share) + 1]
+        share = max_cut_share / 2.0 if histogram.low < 0.0 else max_cut_share
+        high = edges[_last_bin_to_keep(histogram.counts, share) + 1]
         low = (
-            edges[histogram.counts.size - 1 - _first_bin_to_keep(histogram.counts[::-1], share)]
+            edges[histogram.counts.size - 1 - _last_bin_to_keep(histogram.counts[::-1], share)]
             if histogram.low < 0.0
             else 0.0
         )
-        return _within_values(histogram, float(low), float(high), reason=reason)
+        return _clip_to_values(histogram, float(low), float(high), reason=reason)
 
 
-def _first_bin_to_keep(counts: np.ndarray, spare: float) -> int:
-    """Return the first bin such that at most a given share of all counts is cut."""
+def _last_bin_to_keep(counts: np.ndarray, max_cut_share: float) -> int:
+    """Return the first bin above which at most a given share of all counts lies."""
     above = counts.sum() - np.cumsum(counts)
-    return int(np.argmax(above <= spare * counts.sum()))
+    return int(np.argmax(above <= max_cut_share * counts.sum()))
 
 
 class LeastSquares(Calibrator):
@@ -215,8 +215,8 @@ class LeastSquares(Calibrator):
             ends = scale * reach
             inside = folded.sum() - histogram.zeros
             error = (_clipping_errors(folded, width, ends) + inside * scale**2 / 12.0) / histogram.total
-            best = _last_least(error)
-            return _within_values(
+            best = _last_minimum(error)
+            return _clip_to_values(
                 histogram,
                 -float(ends[best]),
                 float(ends[best]),
@@ -224,9 +224,9 @@ class LeastSquares(Calibrator):
                 unit="mean squared error",
                 reason="least error of one threshold",
             )
-        return self._two_ends(histogram, scheme)
+        return self._choose_two_ends(histogram, scheme)
 
-    def _two_ends(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
+    def _choose_two_ends(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
         width, zero = histogram.width, -histogram.first
         up = histogram.counts[zero:]
         down = histogram.counts[:zero][::-1]
@@ -245,13 +245,13 @@ class LeastSquares(Calibrator):
             if not downs[-1] + ups[-1]:  # all values are 0
                 return CalibratedRange(low=0.0, high=0.0, score=0.0, unit="mean squared error", reason="all are 0")
             errors[(downs[:, np.newaxis] + ups) == 0] = np.inf
-            row, column = np.unravel_index(_last_least(errors.reshape(-1)), errors.shape)
+            row, column = np.unravel_index(_last_minimum(errors.reshape(-1)), errors.shape)
             first, second = int(downs[row]), int(ups[column])
             if stride == 1:
                 break
             downs, ups = _neighbouring_ends(first, stride, down.size), _neighbouring_ends(second, stride, up.size)
             stride = 1
-        return _within_values(
+        return _clip_to_values(
             histogram,
             -first * width,
             second * width,
@@ -283,7 +283,7 @@ def _clipping_errors(counts: np.ndarray, width: float, ends: np.ndarray) -> np.n
     return np.asarray(np.maximum(square - 2.0 * ends * linear + ends**2 * number, 0.0))
 
 
-def _last_least(values: np.ndarray) -> int:
+def _last_minimum(values: np.ndarray) -> int:
     return int(np.flatnonzero(values == values.min())[-1])
 
 
@@ -306,7 +306,7 @@ class Entropy(Calibrator):
         """Return the range of the window with the least divergence."""
         _refuse_coarse(histogram, self.name)
         if histogram.low == histogram.high or not self.variant:
-            return self._own_definition(histogram, scheme)
+            return self._choose_by_own_definition(histogram, scheme)
         if self.variant == "mxnet":
             counts, width = histogram.mirrored(center=True)
             doubled = histogram.low >= 0.0 and not scheme.signed
@@ -314,17 +314,17 @@ class Entropy(Calibrator):
                 counts, scheme.levels * 2 - 1 if doubled else scheme.levels - (scheme.levels + 1) % 2
             )
             end = (window.stop - counts.size / 2.0) * width
-            return _within_values(
+            return _clip_to_values(
                 histogram, -end, end, score=window.divergence, unit="nats", reason=_reason_text(window)
             )
         counts, width = histogram.mirrored()
         window = ort_threshold(counts)
         middle = counts.size // 2
         low, high = (window.start - middle) * width, (window.stop - middle) * width
-        return _within_values(histogram, low, high, score=window.divergence, unit="nats", reason=_reason_text(window))
+        return _clip_to_values(histogram, low, high, score=window.divergence, unit="nats", reason=_reason_text(window))
 
     @staticmethod
-    def _own_definition(histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
+    def _choose_by_own_definition(histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
         if histogram.low == histogram.high:
             return CalibratedRange(
                 low=histogram.low, high=histogram.high, score=0.0, unit="nats", reason="all values are the same"
@@ -338,10 +338,10 @@ class Entropy(Calibrator):
         low, high = (window.start - zero) * histogram.width, (window.stop - zero) * histogram.width
         if scheme.has_one_threshold(histogram.low) and window.windows:
             end = max(-low, high)
-            return _within_values(
+            return _clip_to_values(
                 histogram, -end, end, score=window.divergence, unit="nats", reason=_reason_text(window)
             )
-        return _within_values(histogram, low, high, score=window.divergence, unit="nats", reason=_reason_text(window))
+        return _clip_to_values(histogram, low, high, score=window.divergence, unit="nats", reason=_reason_text(window))
 
 
 def _reason_text(window: EntropyChoice) -> str:
@@ -358,17 +358,17 @@ def _refuse_coarse(histogram: RangeHistogram, name: str) -> None:
         )
 
 
-def _within_values(
+def _clip_to_values(
     histogram: RangeHistogram, low: float, high: float, *, score: float | None = None, unit: str = "", reason: str
 ) -> CalibratedRange:
-    """Return a range cut to the values, since the ends of bins lie beyond them."""
+    """Clip a range to that of the values and 0, since the edges of bins extend beyond the values."""
     low, high = max(low, min(histogram.low, 0.0)), min(high, max(histogram.high, 0.0))
     return CalibratedRange(low=low, high=high, score=score, unit=unit, reason=reason)
 
 
-def _checked_number(value: float, least: float, most: float, title: str) -> float:
-    if not (math.isfinite(value) and least < value <= most):
-        raise UsageError(f"{title} must be above {least:g} and at most {most:g}, but is {value:g}.")
+def _check_number(value: float, minimum: float, maximum: float, title: str) -> float:
+    if not (math.isfinite(value) and minimum < value <= maximum):
+        raise UsageError(f"{title} must be above {minimum:g} and at most {maximum:g}, but is {value:g}.")
     return value
 
 
@@ -386,7 +386,7 @@ CALIBRATORS: Mapping[str, tuple[Callable[..., Calibrator], str]] = MappingProxyT
 """Calibrators by name: constructor and description."""
 
 
-def calibrator_named(text: str) -> Calibrator:
+def parse_calibrator(text: str) -> Calibrator:
     """Return a calibrator from its text, such as "minmax" or "percentile:99.9".
 
     Raises:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from qdebug.errors import UsageError
 from qdebug.numerics.affine import BLOCK
 
-__all__ = ["ChannelCounter", "ChannelErrors", "Stretch", "stretches"]
+__all__ = ["ChannelCounter", "ChannelErrors", "Stretch", "channel_stretches"]
 
 _SAFE_EXPONENT = 400
 """Squares of magnitudes from 2**-400 to 2**400 are summed directly, others relative to the largest magnitude."""
@@ -43,7 +43,7 @@ class ChannelErrors:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Consecutive elements: `rows` times `channels` channels starting at `first`, with `inner` elements each."""
+    """Consecutive elements: `rows` rows of `channels` channels from channel `first` on, with `inner` elements each."""
 
     start: int
     rows: int
@@ -57,7 +57,7 @@ class Stretch:
         return self.start + self.rows * self.channels * self.inner
 
 
-def stretches(shape: tuple[int, ...], axis: int | None) -> Iterator[Stretch]:
+def channel_stretches(shape: tuple[int, ...], axis: int | None) -> Iterator[Stretch]:
     """Split a tensor in C order into ranges with whole rows of channels, at most one block each.
 
     Args:
@@ -88,7 +88,7 @@ def stretches(shape: tuple[int, ...], axis: int | None) -> Iterator[Stretch]:
                     yield Stretch(start + channel * inner + offset, 1, channel, count, min(BLOCK, inner - offset))
 
 
-class _Squares:
+class _SquareSums:
     """Sums of squares per channel, each scaled by its own power of four."""
 
     def __init__(self, extent: int) -> None:
@@ -129,7 +129,7 @@ class _Squares:
         """Return the roots of the means over `count` elements."""
         return np.asarray(np.ldexp(np.sqrt(self.sums / count), self.exponents))
 
-    def decibels_over(self, other: _Squares) -> np.ndarray:
+    def decibels_over(self, other: _SquareSums) -> np.ndarray:
         """Return 10 log10(self / other); infinite if the other is 0."""
         ratio = np.log10(self.sums) - np.log10(other.sums)
         ratio += 2.0 * np.log10(2.0) * (self.exponents - other.exponents)
@@ -156,10 +156,10 @@ class ChannelCounter:
         self._count = np.zeros(extent, np.int64)
         self._left_out = np.zeros(extent, np.int64)
         self._unmatched = np.zeros(extent, np.int64)
-        self._errors = _Squares(extent)
-        self._references = _Squares(extent)
+        self._errors = _SquareSums(extent)
+        self._references = _SquareSums(extent)
 
-    def fits(self, shape: tuple[int, ...]) -> bool:
+    def has_same_channels(self, shape: tuple[int, ...]) -> bool:
         """Return whether another tensor has the same channels."""
         return self._axis < len(shape) and shape[self._axis] == self._max.size
 
@@ -170,7 +170,7 @@ class ChannelCounter:
         magnitudes: np.ndarray,
         finite: np.ndarray | None,
     ) -> None:
-        """Add a range from `stretches`."""
+        """Add a range from `channel_stretches`."""
         block = stretch.rows, stretch.channels, stretch.inner
         channel_slice = slice(stretch.first, stretch.first + stretch.channels)
         reference, backend = sides

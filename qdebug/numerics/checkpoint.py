@@ -1,6 +1,6 @@
-"""Checkpoints for cancelling a long computation: its starter sets a callback, and its loops call the callback.
+"""Checkpoints for cancelling a long computation: the outermost caller sets a callback, and the inner loops call it.
 
-The loops are several layers below the starter, and most callers never cancel. The callback is therefore stored per
+The loops are several layers below that caller, and most callers never cancel. The callback is therefore stored per
 thread (and per task) instead of being passed from function to function.
 """
 
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["asking", "checkpoint"]
+__all__ = ["calling_at_checkpoints", "checkpoint"]
 
 _ask: ContextVar[Callable[[], object] | None] = ContextVar("qdebug_checkpoint", default=None)
 
 
 @contextmanager
-def asking(ask: Callable[[], object]) -> Iterator[None]:
-    """Call a function at every checkpoint inside the `with` block. It raises an exception to cancel the computation.
+def calling_at_checkpoints(ask: Callable[[], object]) -> Iterator[None]:
+    """Call a function at every checkpoint inside the `with` block. The function may raise an exception to cancel.
 
     Args:
         ask: Called hundreds of times a second by the computing thread, so it must be fast. Its exception must propagate
@@ -31,7 +31,7 @@ def asking(ask: Callable[[], object]) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Call the callback set by `asking`, if any."""
+    """Call the callback set by `calling_at_checkpoints`, if any."""
     ask = _ask.get()
     if ask is not None:
         ask()

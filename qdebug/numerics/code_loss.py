@@ -15,7 +15,7 @@ __all__ = ["CodeLoss"]
 
 @dataclass(slots=True)
 class CodeLoss:
-    """Sums over values and their rounded values.
+    """The loss from rounding values, as sums that can be merged.
 
     An `ErrorAccumulator` has more metrics, and takes several times as long.
 
@@ -38,9 +38,9 @@ class CodeLoss:
             for start in range(0, first.size, BLOCK):
                 checkpoint()
                 real = first[start : start + BLOCK].astype(np.float64)
-                off = second[start : start + BLOCK] - real
-                self.mismatches += int(np.count_nonzero(off))
-                self.error += float(off @ off)
+                change = second[start : start + BLOCK] - real
+                self.mismatches += int(np.count_nonzero(change))
+                self.error += float(change @ change)
                 self.signal += float(real @ real)
         self.count += first.size
 

@@ -1,4 +1,4 @@
-"""How far apart two vectors of scores are as probability distributions.
+"""The divergence of two vectors of scores as probability distributions.
 
 S. Kullback, R. A. Leibler, "On Information and Sufficiency", Annals of Mathematical Statistics 22 (1951).
 """
@@ -17,15 +17,15 @@ TOP = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """How far the backend's distribution is from the reference's, for one vector of scores.
+    """The divergence of the backend's distribution from the reference's, for one vector of scores.
 
-    With p of the reference and q of the backend, both the softmax of their scores:
+    p is the softmax of the reference's scores, and q that of the backend's.
 
     Args:
         kl: sum p log(p/q), in nats. Infinite if the backend rules out an entry that the reference does not.
-        squared_log_ratio: sum p (log p - log q)^2, in nats squared: what entries drawn by the reference show.
-        top_overlap: Share of the reference's five highest scores that are among the backend's; of equal scores, the
-            first counts. None with five entries or fewer.
+        squared_log_ratio: sum p (log p - log q)^2, in nats squared: its mean over entries drawn with probability p.
+        top_overlap: Share of the reference's five highest scores that are among the backend's five highest. Among equal
+            scores, the first ones count. None with five entries or fewer.
     """
 
     kl: float
@@ -34,9 +34,9 @@ class Divergence:
 
 
 def score_divergence(reference: np.ndarray, backend: np.ndarray, *, probabilities: bool = False) -> Divergence | None:
-    """Return how far two vectors of scores are apart, or None if the reference's are no distribution.
+    """Return the divergence of two vectors of scores; None if the reference's scores do not define a distribution.
 
-    A backend with a NaN or a positive infinity has a divergence of NaN, and agrees in no high score.
+    A backend with a NaN or a positive infinity has a divergence of NaN and a top overlap of 0.
 
     Args:
         reference: Scores, one dimension.
@@ -53,12 +53,12 @@ def score_divergence(reference: np.ndarray, backend: np.ndarray, *, probabilitie
         p = np.exp(log_p)
         possible = p > 0.0
         ratio = log_p[possible] - log_q[possible]
-        # sum p log(p/q) = sum (p log(p/q) - p + q), whose terms are all positive: nothing cancels
+        # sum p log(p/q) = sum (p log(p/q) - p + q), whose terms are never negative, so that nothing cancels
         kl = np.sum(p[possible] * (ratio + np.expm1(-ratio))) + np.sum(np.exp(log_q[~possible]))
         squared = np.sum(p[possible] * ratio**2)
     overlap = None
     if reference.size > TOP:
-        overlap = len(np.intersect1d(_first_maxima(reference), _first_maxima(backend), assume_unique=True)) / TOP
+        overlap = len(np.intersect1d(_highest_scores(reference), _highest_scores(backend), assume_unique=True)) / TOP
     return Divergence(kl=float(kl), squared_log_ratio=float(squared), top_overlap=overlap)
 
 
@@ -71,8 +71,8 @@ def _log_probabilities(scores: np.ndarray, *, probabilities: bool) -> np.ndarray
     return np.asarray(shifted - np.log(np.sum(np.exp(shifted))))
 
 
-def _first_maxima(scores: np.ndarray) -> np.ndarray:
-    """Return the positions of the highest scores; of equal scores, the first."""
+def _highest_scores(scores: np.ndarray) -> np.ndarray:
+    """Return the positions of the five highest scores. Among equal scores, the first ones win."""
     lowest = np.partition(scores, -TOP)[-TOP]
     above = np.flatnonzero(scores > lowest)
     return np.concatenate([above, np.flatnonzero(scores == lowest)[: TOP - above.size]])

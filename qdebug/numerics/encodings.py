@@ -11,7 +11,7 @@ __all__ = ["aimet_encodings"]
 
 
 def aimet_encodings(quant: QuantParams) -> list[dict[str, Any]]:
-    """Return one encoding per channel. AIMET's offset is lowest code minus zero point: the lowest real / scale."""
+    """Return one encoding per channel. AIMET's offset is the lowest code minus the zero point."""
     bits = bit_width(quant.dtype)
     lowest_code = 0 if quant.dtype.startswith("u") else -(1 << (bits - 1))
     return [

@@ -61,7 +61,7 @@ class EntropyChoice:
     windows: int
 
 
-class _Sums:
+class _PrefixSums:
     """Prefix sums of a histogram.
 
     Args:
@@ -71,21 +71,21 @@ class _Sums:
     def __init__(self, counts: np.ndarray) -> None:
         self.counts = counts.astype(np.float64)
         self.total = float(counts.sum())
-        self.mass = _prefix(self.counts)
-        self.filled = _prefix((counts > 0).astype(np.float64))
+        self.mass = _prefix_sums(self.counts)
+        self.filled = _prefix_sums((counts > 0).astype(np.float64))
         self.log = np.log(np.where(counts > 0, self.counts, 1.0))
-        self.plogp = _prefix(self.counts * self.log)
-        self.logs = _prefix(self.log)
-        self.places = np.arange(counts.size + 1, dtype=np.float64)
+        self.plogp = _prefix_sums(self.counts * self.log)
+        self.logs = _prefix_sums(self.log)
+        self.bin_numbers = np.arange(counts.size + 1, dtype=np.float64)
 
 
-def _prefix(values: np.ndarray) -> np.ndarray:
+def _prefix_sums(values: np.ndarray) -> np.ndarray:
     out = np.zeros(values.size + 1)
     np.cumsum(values, out=out[1:])
     return out
 
 
-_Edges = Callable[[np.ndarray], np.ndarray]
+_GroupSums = Callable[[np.ndarray], np.ndarray]
 """Returns the increase of a prefix sum over each group of each window."""
 
 
@@ -114,12 +114,12 @@ def _xlogx(values: np.ndarray) -> np.ndarray:
     return np.asarray(values * np.log(np.where(values > 0, values, 1.0)))
 
 
-def _log(values: np.ndarray) -> np.ndarray:
+def _log_or_zero(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.log(np.where(values > 0, values, 1.0)))
 
 
-def _windows(sums: _Sums, start: np.ndarray, stop: np.ndarray, edges: _Edges) -> _Windows:
-    mass, filled = edges(sums.mass), edges(sums.filled)
+def _make_windows(sums: _PrefixSums, start: np.ndarray, stop: np.ndarray, group_sums: _GroupSums) -> _Windows:
+    mass, filled = group_sums(sums.mass), group_sums(sums.filled)
     left, right = sums.mass[start], sums.total - sums.mass[stop]
     merged = mass.copy()
     plogp = sums.plogp[stop] - sums.plogp[start]
@@ -129,35 +129,35 @@ def _windows(sums: _Sums, start: np.ndarray, stop: np.ndarray, edges: _Edges) ->
         mass[:, group] += moved
         filled[:, group] += (before == 0) & (moved > 0)
         plogp += _xlogx(before + moved) - _xlogx(before)
-        logs += _log(before + moved) - _log(before)
+        logs += _log_or_zero(before + moved) - _log_or_zero(before)
     return _Windows(width=stop - start, mass=mass, merged=merged, filled=filled, plogp=plogp, logs=logs)
 
 
-def _check(counts: np.ndarray, groups: int) -> None:
+def _check_histogram(counts: np.ndarray, groups: int) -> None:
     if not counts.size or not counts.any():
         raise UsageError("The histogram is empty, so its entropy is not defined.")
     if groups < 2:
         raise UsageError(f"Entropy needs at least 2 levels, but got {groups}.")
 
 
-def _even_edges(start: np.ndarray, stop: np.ndarray, groups: int) -> _Edges:
-    """Return groups that are as equal as whole bins allow: group j of G begins at bin floor(j W / G)."""
+def _even_group_sums(start: np.ndarray, stop: np.ndarray, groups: int) -> _GroupSums:
+    """Return sums over groups as equal as whole bins allow: group j of G begins at bin floor(j W / G)."""
     bounds = start[:, np.newaxis] + np.arange(groups + 1) * (stop - start)[:, np.newaxis] // groups
 
-    def edges(prefix: np.ndarray) -> np.ndarray:
+    def group_sums(prefix: np.ndarray) -> np.ndarray:
         sums = prefix[bounds]
         return np.asarray(sums[:, 1:] - sums[:, :-1])
 
-    return edges
+    return group_sums
 
 
-def _equal_edges(start: np.ndarray, stop: np.ndarray, step: int, whole: int) -> _Edges:
-    """Return `whole` groups of `step` bins and a remainder. Each window starts one bin before the previous one.
+def _equal_group_sums(start: np.ndarray, stop: np.ndarray, step: int, whole: int) -> _GroupSums:
+    """Return sums over `whole` groups of `step` bins and a remainder. Each window starts a bin before the previous one.
 
     Group bounds are views of the prefix sum, so that nothing is gathered.
     """
 
-    def edges(prefix: np.ndarray) -> np.ndarray:
+    def group_sums(prefix: np.ndarray) -> np.ndarray:
         size = prefix.itemsize
         bounds = as_strided(
             prefix[start[0] :], shape=(start.size, whole + 1), strides=(-size, size * step), writeable=False
@@ -167,7 +167,7 @@ def _equal_edges(start: np.ndarray, stop: np.ndarray, step: int, whole: int) -> 
         np.subtract(prefix[stop], bounds[:, -1], out=out[:, -1])
         return out
 
-    return edges
+    return group_sums
 
 
 def entropy_range(counts: np.ndarray, zero: int, groups: int, *, widest: int | None = None) -> EntropyChoice:
@@ -188,7 +188,7 @@ def entropy_range(counts: np.ndarray, zero: int, groups: int, *, widest: int | N
     Raises:
         UsageError: The histogram is empty, or there are fewer than 2 groups.
     """
-    _check(counts, groups)
+    _check_histogram(counts, groups)
     reach = max(zero, counts.size - zero) if widest is None else widest
     half_widths = np.arange(1, reach + 1)
     start, stop = np.maximum(zero - half_widths, 0), np.minimum(zero + half_widths, counts.size)
@@ -197,20 +197,20 @@ def entropy_range(counts: np.ndarray, zero: int, groups: int, *, widest: int | N
         return EntropyChoice(start=0, stop=counts.size, divergence=0.0, windows=0)
     start, stop = start[is_wide_enough], stop[is_wide_enough]
 
-    sums, divergences = _Sums(counts), np.empty(start.size)
+    sums, divergences = _PrefixSums(counts), np.empty(start.size)
     with np.errstate(all="ignore"):
-        for at in range(0, start.size, _CHUNK):
-            part = slice(at, at + _CHUNK)
-            edges = _even_edges(start[part], stop[part], groups)
-            divergences[part] = _mixed(sums, _windows(sums, start[part], stop[part], edges))
-    # Differences of the size of the uniform part come from it, and not from the values.
+        for first in range(0, start.size, _CHUNK):
+            part = slice(first, first + _CHUNK)
+            group_sums = _even_group_sums(start[part], stop[part], groups)
+            divergences[part] = _mixed_divergences(sums, _make_windows(sums, start[part], stop[part], group_sums))
+    # Differences of at most _MIX come from the uniform distribution that is mixed in, not from the values.
     best = int(np.flatnonzero(divergences <= divergences.min() + _MIX)[-1])
     return EntropyChoice(
         start=int(start[best]), stop=int(stop[best]), divergence=max(float(divergences[best]), 0.0), windows=start.size
     )
 
 
-def _mixed(sums: _Sums, windows: _Windows) -> np.ndarray:
+def _mixed_divergences(sums: _PrefixSums, windows: _Windows) -> np.ndarray:
     inside = windows.merged.sum(axis=1, keepdims=True)
     q = windows.merged / np.maximum(windows.filled, 1.0)
     q *= (1.0 - _MIX) / np.maximum(inside, 1.0)
@@ -232,13 +232,13 @@ def mxnet_threshold(counts: np.ndarray, groups: int = 255) -> EntropyChoice:
     Raises:
         UsageError: The histogram is empty, has an even number of bins, or has fewer bins than groups.
     """
-    _check(counts, groups)
+    _check_histogram(counts, groups)
     if counts.size % 2 == 0 or counts.size < groups:
         raise UsageError(
             f"MXNet's entropy needs an odd number of bins, at least {groups}; there are {counts.size}.",
             hint="Profile with more --bins.",
         )
-    return _as_loop(counts, groups, keeps_last_bins=False, exact=_mxnet_exact)
+    return _choose_like_loop(counts, groups, keeps_last_bins=False, exact=_mxnet_divergence)
 
 
 def ort_threshold(counts: np.ndarray, groups: int = 128) -> EntropyChoice:
@@ -254,16 +254,16 @@ def ort_threshold(counts: np.ndarray, groups: int = 128) -> EntropyChoice:
     Raises:
         UsageError: The histogram is empty, or has fewer bins than groups.
     """
-    _check(counts, groups)
+    _check_histogram(counts, groups)
     if counts.size < groups:
         raise UsageError(
             f"ONNX Runtime's entropy needs at least {groups} bins; there are {counts.size}.",
             hint="Profile with more --bins.",
         )
-    return _as_loop(counts, groups, keeps_last_bins=True, exact=_ort_exact)
+    return _choose_like_loop(counts, groups, keeps_last_bins=True, exact=_ort_divergence)
 
 
-def _as_loop(
+def _choose_like_loop(
     counts: np.ndarray,
     groups: int,
     *,
@@ -282,16 +282,20 @@ def _as_loop(
     middle = counts.size // 2
     half_widths = np.arange(groups // 2, middle + 1)
     start, stop = middle - half_widths, np.minimum(middle + half_widths + 1, counts.size)
-    sums, closed_form, step = _Sums(counts), np.empty(half_widths.size), (stop - start) // groups
+    sums, closed_form, step = _PrefixSums(counts), np.empty(half_widths.size), (stop - start) // groups
     first = 0
     with np.errstate(all="ignore"):
         while first < half_widths.size:  # windows whose groups have the same number of bins
             last = min(int(np.searchsorted(step, step[first], side="right")), first + _CHUNK)
             part = slice(first, last)
             # The bins after the whole groups are a group of their own in ONNX Runtime, and part of the last in MXNet.
-            edges = _equal_edges(start[part], stop[part], int(step[first]), groups if keeps_last_bins else groups - 1)
-            sizes = edges(sums.places) if keeps_last_bins else None
-            closed_form[part] = _smoothed_divergences(sums, _windows(sums, start[part], stop[part], edges), sizes)
+            group_sums = _equal_group_sums(
+                start[part], stop[part], int(step[first]), groups if keeps_last_bins else groups - 1
+            )
+            sizes = group_sums(sums.bin_numbers) if keeps_last_bins else None
+            closed_form[part] = _smoothed_divergences(
+                sums, _make_windows(sums, start[part], stop[part], group_sums), sizes
+            )
             first = last
     order = np.argsort(closed_form, kind="stable")
     exact_divergences: dict[int, float] = {}
@@ -305,7 +309,7 @@ def _as_loop(
         if np.isfinite(exact_divergences[window]) and np.isfinite(closed_form[window]):
             worst = max(worst, abs(exact_divergences[window] - float(closed_form[window])))
     smallest = min(exact_divergences.values())
-    # argmin: the first of equal ones, and the first of all where every divergence is infinite.
+    # Like argmin, choose the first of equal minima, or the first window if every divergence is infinite.
     best_window = (
         min(window for window, value in exact_divergences.items() if value == smallest) if np.isfinite(smallest) else 0
     )
@@ -314,7 +318,7 @@ def _as_loop(
     )
 
 
-def _smoothed_divergences(sums: _Sums, windows: _Windows, sizes: np.ndarray | None) -> np.ndarray:
+def _smoothed_divergences(sums: _PrefixSums, windows: _Windows, sizes: np.ndarray | None) -> np.ndarray:
     """Return the divergences with smoothed zeros, to first order in the share taken from other bins.
 
     Args:
@@ -325,7 +329,7 @@ def _smoothed_divergences(sums: _Sums, windows: _Windows, sizes: np.ndarray | No
     filled, width = windows.filled, windows.width.astype(np.float64)
     q = windows.merged / np.maximum(filled, 1.0)
     if sizes is not None:
-        # The bins after the last whole group are counted in it, and have q = 0.
+        # The bins after the last whole group add to the counts of that group, but have q = 0.
         q[:, -2] = (windows.merged[:, -2] + windows.merged[:, -1]) / np.maximum(filled[:, -2], 1.0)
         q[filled == 0] = 0.0
         np.floor(q, out=q)
@@ -357,7 +361,7 @@ def _with_outside_at_ends(counts: np.ndarray, start: int, stop: int) -> np.ndarr
     return p
 
 
-def _mxnet_exact(counts: np.ndarray, start: int, stop: int, groups: int) -> float:
+def _mxnet_divergence(counts: np.ndarray, start: int, stop: int, groups: int) -> float:
     p, window = _with_outside_at_ends(counts, start, stop), counts[start:stop]
     merged = window.size // groups
     bounds = np.append(np.arange(groups) * merged, window.size)
@@ -369,7 +373,7 @@ def _mxnet_exact(counts: np.ndarray, start: int, stop: int, groups: int) -> floa
     return _divergence(p, q)
 
 
-def _ort_exact(counts: np.ndarray, start: int, stop: int, groups: int) -> float:
+def _ort_divergence(counts: np.ndarray, start: int, stop: int, groups: int) -> float:
     p, window = _with_outside_at_ends(counts, start, stop), counts[start:stop]
     merged = window.size // groups
     whole = merged * groups
@@ -384,7 +388,7 @@ def _ort_exact(counts: np.ndarray, start: int, stop: int, groups: int) -> float:
 
 def _divergence(p: np.ndarray, q: np.ndarray) -> float:
     """Return the divergence of two smoothed distributions as in both loops; infinite if either is malformed."""
-    smooth_p, smooth_q = _smooth(p), _smooth(q)
+    smooth_p, smooth_q = _smooth_zeros(p), _smooth_zeros(q)
     if smooth_p is None or smooth_q is None:
         return np.inf
     pk, qk = smooth_p / np.sum(smooth_p), smooth_q / np.sum(smooth_q)
@@ -392,7 +396,7 @@ def _divergence(p: np.ndarray, q: np.ndarray) -> float:
         return float(np.sum(pk * np.log(pk / qk)))
 
 
-def _smooth(values: np.ndarray) -> np.ndarray | None:
+def _smooth_zeros(values: np.ndarray) -> np.ndarray | None:
     zeros = (values == 0).astype(np.float32)
     count = float(zeros.sum())
     nonzero_count = values.size - count

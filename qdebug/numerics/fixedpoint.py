@@ -53,8 +53,8 @@ def round_values(values: np.ndarray, rounding: str = "even") -> np.ndarray:
 
 _WORD = 64
 _SIGN = 63
-_MOST_SHIFT = 62
-_JAMMED = 61
+_MAX_SHIFT = 62
+_COLLECTED_SHIFT = 61
 _GLOW_POST, _GLOW_MULTIPLIER = 15, 255
 
 
@@ -78,12 +78,12 @@ def shift_right(
     row = ROUNDINGS.get(rounding)
     if row is None or row.nudge is None:
         raise unknown_rounding(rounding, "nudge")
-    wide, shift = _wide(values), np.asarray(bits, np.int64)
+    wide, shift = _as_int64(values), np.asarray(bits, np.int64)
     if shift.size and int(shift.min()) < 0:
         raise UsageError(f"A right shift by {int(shift.min())} bits is invalid.", hint="Shift to the left instead.")
     if row.ahead is not None:
         wide = wide + row.ahead(wide, shift)
-    if shift.size and int(shift.max()) > _MOST_SHIFT:
+    if shift.size and int(shift.max()) > _MAX_SHIFT:
         wide, shift = _shift_and_collect(wide, shift)
     nudge = row.nudge(wide, shift)
     if nudge is None:
@@ -93,13 +93,13 @@ def shift_right(
 
 
 def _shift_and_collect(wide: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Shift until at most 61 bits of shift remain, and collect the lost bits in the lowest bit.
+    """Shift until at most 61 bits of shift remain, and set the lowest bit if any lost bit was set.
 
-    No rounding is affected.
+    This sticky bit preserves the result of every rounding.
     """
-    ahead = np.clip(shift - _JAMMED, 0, _SIGN)
+    ahead = np.clip(shift - _COLLECTED_SHIFT, 0, _SIGN)
     has_lost_bits = (wide & ~(np.int64(-1) << ahead)) != 0
-    return np.asarray((wide >> ahead) | has_lost_bits), np.minimum(shift, _JAMMED)
+    return np.asarray((wide >> ahead) | has_lost_bits), np.minimum(shift, _COLLECTED_SHIFT)
 
 
 def shift_left(
@@ -124,7 +124,7 @@ def shift_left(
         raise UsageError(f"A left shift by {int(shift.min())} bits is invalid.", hint="Shift to the right instead.")
     _check_width(width)
     if overflow == "wrap":
-        return wrap_to(np.left_shift(_wide(values), shift), width)
+        return wrap_to(np.left_shift(_as_int64(values), shift), width)
     if overflow != "saturate":
         raise UsageError(f"Overflow is {overflow!r}; expected saturate or wrap.", hint="Choose one of these names.")
     # A value beyond the register saturates for any shift; one within it cannot leave int64.
@@ -140,7 +140,7 @@ def saturate_to(values: np.ndarray, width: int, *, out: np.ndarray | None = None
         out: int64 array for the result; None allocates one.
     """
     end = 1 << (width - 1)
-    return np.asarray(np.clip(_wide(values), -end, end - 1, out=out))
+    return np.asarray(np.clip(_as_int64(values), -end, end - 1, out=out))
 
 
 def wrap_to(values: np.ndarray, width: int) -> np.ndarray:
@@ -153,7 +153,7 @@ def wrap_to(values: np.ndarray, width: int) -> np.ndarray:
     Returns:
         int64 in the same shape.
     """
-    wide = _wide(values)
+    wide = _as_int64(values)
     if width in (8, 16, 32):
         return np.asarray(wide.astype(f"i{width // 8}").astype(np.int64))
     dropped_bits = _WORD - width
@@ -190,7 +190,7 @@ def multiply_high(
         UsageError: The rounding does not exist.
     """
     factor = np.asarray(multiplier, np.int64)
-    product = np.asarray(np.multiply(_wide(values), factor, out=out))
+    product = np.asarray(np.multiply(_as_int64(values), factor, out=out))
     result = shift_right(product, bits, rounding, out=product)
     if saturating and factor.size and int(factor.min()) <= -(1 << bits):
         np.minimum(result, (1 << bits) - 1, out=result)
@@ -214,19 +214,19 @@ def divide(values: np.ndarray, divisor: np.ndarray | int, rounding: str = "floor
     row = ROUNDINGS.get(rounding)
     if row is None or row.rises is None:
         raise unknown_rounding(rounding, "rises")
-    wide, by = _wide(values), np.asarray(divisor, np.int64)
-    if by.size and int(by.min()) <= 0:
-        raise UsageError(f"Cannot divide by {int(by.min())}.", hint="Give divisors above 0.")
-    quotient = np.asarray(np.floor_divide(wide, by))
-    rest = wide - quotient * by
-    gap = by - rest  # distance to the next integer; compared without doubling, which could overflow
+    wide, divisors = _as_int64(values), np.asarray(divisor, np.int64)
+    if divisors.size and int(divisors.min()) <= 0:
+        raise UsageError(f"Cannot divide by {int(divisors.min())}.", hint="Give divisors above 0.")
+    quotient = np.asarray(np.floor_divide(wide, divisors))
+    rest = wide - quotient * divisors
+    gap = divisors - rest  # distance to the next integer; compared without doubling, which could overflow
     return np.asarray(quotient + row.rises(wide, quotient, rest, gap))
 
 
 def quantize_multiplier(
     real: np.ndarray | float, *, bits: int = 31, rounding: str = "away"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return real multipliers as integers in normal form: real ~ multiplier * 2**(shift - bits).
+    """Return real multipliers as normalized integers with shifts: real ~ multiplier * 2**(shift - bits).
 
     For positive numbers, the multiplier lies in [2**(bits-1), 2**bits). With 31 bits, this is TensorFlow Lite's
     QuantizeMultiplier (kernels/internal/quantization_util.cc). With 15 bits, it is the multiplier of a 16-bit
@@ -243,7 +243,7 @@ def quantize_multiplier(
     Raises:
         UsageError: A number is not finite, or the rounding does not exist.
     """
-    fraction, exponent = np.frexp(_finite(real))
+    fraction, exponent = np.frexp(_require_finite(real))
     multiplier = round_values(np.ldexp(fraction, bits), rounding).astype(np.int64)
     carried = np.abs(multiplier) == 1 << bits  # a fraction rounded up to 1: halve it and raise the exponent
     return np.asarray(np.where(carried, multiplier >> 1, multiplier)), np.asarray(exponent.astype(np.int64) + carried)
@@ -283,10 +283,10 @@ def power_of_two(real: np.ndarray | float, rounding: str = "even") -> np.ndarray
     """
     if rounding not in ROUNDINGS:
         raise unknown_rounding(rounding, "words")
-    fraction, exponent = np.frexp(_positive(real))
-    # fraction is in [0.5, 1): 0.5 is exactly the power below the exponent.
-    least = {"floor": 1.0, "trunc": 1.0, "up": np.nextafter(0.5, 1.0)}.get(rounding, np.sqrt(0.5))
-    return np.asarray(exponent.astype(np.int64) - (fraction < least))
+    fraction, exponent = np.frexp(_require_positive(real))
+    # The fraction is in [0.5, 1). With 0.5, the number is exactly 2**(exponent - 1).
+    threshold = {"floor": 1.0, "trunc": 1.0, "up": np.nextafter(0.5, 1.0)}.get(rounding, np.sqrt(0.5))
+    return np.asarray(exponent.astype(np.int64) - (fraction < threshold))
 
 
 def glow_parameters(scale: np.ndarray | float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -304,7 +304,7 @@ def glow_parameters(scale: np.ndarray | float) -> tuple[np.ndarray, np.ndarray, 
     Raises:
         UsageError: A number is not finite or not positive.
     """
-    rest = np.array(_positive(np.asarray(scale, np.float32)))
+    rest = np.array(_require_positive(np.asarray(scale, np.float32)))
     pre, post = np.zeros(rest.shape, np.int64), np.zeros(rest.shape, np.int64)
     fraction, exponent = np.frexp(rest)
     exact = fraction == 0.5  # doubling never changes the fraction, so all of this is exact in float64 too
@@ -320,19 +320,19 @@ def glow_parameters(scale: np.ndarray | float) -> tuple[np.ndarray, np.ndarray, 
     return pre, post, round_values(rest, "away").astype(np.int64)
 
 
-def _wide(values: np.ndarray) -> np.ndarray:
+def _as_int64(values: np.ndarray) -> np.ndarray:
     return np.asarray(values).astype(np.int64, copy=False)
 
 
-def _finite(real: np.ndarray | float) -> np.ndarray:
+def _require_finite(real: np.ndarray | float) -> np.ndarray:
     wide = np.asarray(real, np.float64)
     if not np.isfinite(wide).all():
         raise UsageError("A multiplier is not finite.", hint="Check the scales that it is computed from.")
     return wide
 
 
-def _positive(real: np.ndarray | float) -> np.ndarray:
-    wide = _finite(real)
+def _require_positive(real: np.ndarray | float) -> np.ndarray:
+    wide = _require_finite(real)
     if not (wide > 0).all():
         raise UsageError("A multiplier is not above 0.", hint="Check the scales that it is computed from.")
     return wide

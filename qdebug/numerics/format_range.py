@@ -18,8 +18,8 @@ __all__ = ["OutOfRange", "out_of_range"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
-    """Elements whose results left the range on one side.
+class RangeLoss:
+    """Elements whose results were lost in one way, such as overflow.
 
     Args:
         count: Their number.
@@ -39,19 +39,19 @@ class OutOfRange:
     Args:
         short: The format.
         total: Number of results.
-        lost: Lost elements by a key of `_LOSS_TEXTS`.
+        lost: The lost elements by kind, a key of `_LOSS_TEXTS`.
     """
 
     short: ShortFormat
     total: int
-    lost: Mapping[str, Lost]
+    lost: Mapping[str, RangeLoss]
 
-    def with_more(self, other: OutOfRange) -> OutOfRange:
-        """Return the losses merged with those of more results."""
+    def merge(self, other: OutOfRange) -> OutOfRange:
+        """Return the losses merged with those of other results in the same format."""
         merged = {
-            way: Lost(count=first.count + more.count, exact=first.exact, stored=first.stored)
-            for way, first in self.lost.items()
-            if (more := other.lost.get(way)) is not None
+            kind: RangeLoss(count=first.count + more.count, exact=first.exact, stored=first.stored)
+            for kind, first in self.lost.items()
+            if (more := other.lost.get(kind)) is not None
         }
         lost = MappingProxyType({**other.lost, **self.lost, **merged})
         return OutOfRange(short=self.short, total=self.total + other.total, lost=lost)
@@ -60,8 +60,8 @@ class OutOfRange:
     def sentence(self) -> str | None:
         """Clauses about the lost elements; None if there are none."""
         clauses = []
-        for way, words in _LOSS_TEXTS.items():
-            if (lost := self.lost.get(way)) is not None:
+        for kind, words in _LOSS_TEXTS.items():
+            if (lost := self.lost.get(kind)) is not None:
                 effect = words.format(each=self.short, are="is" if lost.count == 1 else "are")
                 example = f"{lost.exact:.6g} became {lost.stored:.6g}"
                 more = example if lost.count == 1 else f"the first, {lost.exact:.6g}, became {lost.stored:.6g}"
@@ -87,14 +87,14 @@ def out_of_range(
         short: The format that they were rounded to.
         exact: The exact results.
         recorded: The recorded results, of the same shape.
-        noise: Error of the exact results; results that small may also be 0.
+        noise: Error bound of the exact results. Results up to this size may also be 0.
 
     Returns:
         The losses, and a mask of the elements for which infinity, the largest number or 0 is correct.
     """
     values = np.asarray(recorded)
     values = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
-    # All other elements are in range: most tensors need no further check.
+    # Only zeros and the largest magnitudes can be out of range, and most tensors have neither.
     suspects = np.flatnonzero((values == 0) | (np.abs(values) >= short.largest))
     is_explained = np.zeros(values.shape, bool)
     if not suspects.size:
@@ -104,28 +104,30 @@ def out_of_range(
     )
     size, is_finite = np.abs(exact_suspects), np.isfinite(exact_suspects)
     with np.errstate(invalid="ignore"):
-        # Just below the end, the order of a sum decides.
+        # Just below the largest number, the order of summation decides whether a result overflows.
         overflowed = (
             is_finite & (size > short.largest * (1 - short.unit)) & (np.abs(recorded_suspects) >= short.largest)
         )
         overflowed &= np.sign(recorded_suspects) == np.sign(exact_suspects)
         underflowed = is_finite & (recorded_suspects == 0) & (size > noise) & (size < short.normal)
-        none_kept = not (underflowed.any() and np.any((values != 0) & (np.abs(values) < short.normal)))
-        # Half of the smallest number is 0 by rounding to even; the rest would be a subnormal number.
-        flushed = underflowed & (size > short.subnormal / 2) if none_kept else np.zeros_like(underflowed)
+        flushes_subnormals = not (underflowed.any() and np.any((values != 0) & (np.abs(values) < short.normal)))
+        # Results up to half the smallest number round to 0. Larger ones would be subnormal, so they were flushed.
+        flushed = underflowed & (size > short.subnormal / 2) if flushes_subnormals else np.zeros_like(underflowed)
         masks = {
             "beyond": overflowed & ((size >= short.beyond) | np.isinf(recorded_suspects)),
             "flushed": flushed,
             "below": underflowed & (size > 0) & (size <= short.subnormal / 2),
         }
-    lost = {way: _lost_elements(mask, exact_suspects, recorded_suspects) for way, mask in masks.items() if mask.any()}
+    lost = {
+        kind: _summarize_loss(mask, exact_suspects, recorded_suspects) for kind, mask in masks.items() if mask.any()
+    }
     is_explained.reshape(-1)[suspects] = overflowed | flushed
     return OutOfRange(short=short, total=values.size, lost=MappingProxyType(lost)), is_explained
 
 
-def _lost_elements(mask: np.ndarray, exact: np.ndarray, stored: np.ndarray) -> Lost:
+def _summarize_loss(mask: np.ndarray, exact: np.ndarray, stored: np.ndarray) -> RangeLoss:
     first = np.flatnonzero(mask)[0]
-    return Lost(
+    return RangeLoss(
         count=int(np.count_nonzero(mask)),
         exact=float(exact.reshape(-1)[first]),
         stored=float(stored.reshape(-1)[first]) + 0.0,

@@ -16,17 +16,17 @@ from qdebug.model.thresholds.rounding import (
 )
 from qdebug.numerics.blocks import stretches
 
-__all__ = ["Grid", "grid_name", "grid_of", "grid_of_all", "grid_step", "lies_on_no_grid"]
+__all__ = ["Grid", "grid_name", "grid_of", "grid_of_all", "grid_step", "is_off_grid"]
 
 _SAMPLE = 4096
 """Elements searched for a step. All elements must then confirm it."""
-_PLENTY = 512
-"""Number of distinct values that leave no doubt."""
+_ENOUGH_VALUES = 512
+"""Number of distinct values that suffice to determine the step."""
 _ROUNDING = 2.0**-22
 """Maximum error of a float32 difference of two values, relative to the larger one."""
-_SURE = 16
+_MAX_CERTAIN_LEVEL = 16
 """Maximum number of steps for which a first estimate of the step identifies the level."""
-_CLEAR = 0.125
+_MAX_ERROR_SHARE = 0.125
 """Maximum rounding error of a distance, as a share of a step, for its remainder to be meaningful."""
 
 
@@ -60,7 +60,7 @@ _NAMES = {GRID_MAX_LEVELS: "8-bit codes", GRID_MAX_WIDE_LEVELS: "16-bit codes"}
 
 def grid_name(grid: Grid) -> str:
     """Return what kind of data a grid of this size suggests."""
-    return next(name for most, name in _NAMES.items() if grid.levels <= most)
+    return next(name for max_levels, name in _NAMES.items() if grid.levels <= max_levels)
 
 
 def grid_step(values: np.ndarray) -> float | None:
@@ -69,15 +69,15 @@ def grid_step(values: np.ndarray) -> float | None:
     return None if grid is None or grid.levels > GRID_MAX_LEVELS else grid.step
 
 
-def lies_on_no_grid(values: np.ndarray) -> bool:
-    """Return whether a sample of a tensor proves that the tensor, in all its samples, does not lie on a grid."""
+def is_off_grid(values: np.ndarray) -> bool:
+    """Return whether the values of one sample prove that a tensor does not lie on a grid."""
     flat = values.reshape(-1)
     distinct_sample = np.unique(flat[:: max(flat.size // _SAMPLE, 1)].astype(np.float64))
     if distinct_sample.size and not np.isfinite(distinct_sample).all():
         return True
     return (
         distinct_sample.size >= GRID_MIN_WIDE_VALUES
-        and _divisor(np.diff(distinct_sample), float(np.max(np.abs(distinct_sample)))) is None
+        and _common_divisor(np.diff(distinct_sample), float(np.max(np.abs(distinct_sample)))) is None
     )
 
 
@@ -104,11 +104,11 @@ def grid_of_all(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
         distinct_sample = np.union1d(distinct_sample, flat[:: max(flat.size // _SAMPLE, 1)].astype(np.float64))
         if distinct_sample.size and not np.isfinite(distinct_sample).all():
             return None
-        if distinct_sample.size >= _PLENTY:
+        if distinct_sample.size >= _ENOUGH_VALUES:
             break
     if distinct_sample.size < GRID_MIN_VALUES:
         return None
-    step = _divisor(np.diff(distinct_sample), float(np.max(np.abs(distinct_sample))))
+    step = _common_divisor(np.diff(distinct_sample), float(np.max(np.abs(distinct_sample))))
     return (
         None
         if step is None
@@ -126,7 +126,7 @@ def _refine_step(step: float, sizes: np.ndarray) -> float:
     sizes = np.sort(sizes[sizes > step / 2])
     if not sizes.size:
         return step
-    reach = max(2 * float(sizes[0]), _SURE * step)
+    reach = max(2 * float(sizes[0]), _MAX_CERTAIN_LEVEL * step)
     while True:
         part = sizes[: np.searchsorted(sizes, reach, side="right")]
         levels = np.rint(part / step)
@@ -136,7 +136,7 @@ def _refine_step(step: float, sizes: np.ndarray) -> float:
         reach *= 2
 
 
-def _verified_grid(step: float, different: int, arrays: Iterator[np.ndarray]) -> Grid | None:
+def _verified_grid(step: float, distinct_count: int, arrays: Iterator[np.ndarray]) -> Grid | None:
     """Return the grid with a given step, if all values lie on it."""
     low, high = np.inf, -np.inf
     for values in arrays:
@@ -146,7 +146,7 @@ def _verified_grid(step: float, different: int, arrays: Iterator[np.ndarray]) ->
         if not (np.isfinite(low) and np.isfinite(high)):
             return None
         grid = Grid(step=step, low=low, high=high)
-        if grid.levels > (GRID_MAX_LEVELS if different < GRID_MIN_WIDE_VALUES else GRID_MAX_WIDE_LEVELS):
+        if grid.levels > (GRID_MAX_LEVELS if distinct_count < GRID_MIN_WIDE_VALUES else GRID_MAX_WIDE_LEVELS):
             return None
         for (part,) in stretches(values):
             levels = part.astype(np.float64) / step
@@ -155,23 +155,23 @@ def _verified_grid(step: float, different: int, arrays: Iterator[np.ndarray]) ->
     return Grid(step=step, low=low, high=high)
 
 
-def _divisor(distances: np.ndarray, largest: float) -> float | None:
+def _common_divisor(distances: np.ndarray, largest: float) -> float | None:
     """Return the number that divides all distances; None if it is too small for a grid.
 
     Distances of many steps are ignored, because they multiply the rounding error of the step.
     """
     error, step = _ROUNDING * largest, float(np.min(distances))
-    of_step = error
+    step_error = error
     min_step = largest / GRID_MAX_WIDE_LEVELS
-    while step + of_step > min_step:
+    while step + step_error > min_step:
         count = np.rint(distances / step)
-        off = error + of_step * count
+        tolerance = error + step_error * count
         rest = np.abs(distances - step * count)
-        undecided = np.flatnonzero((rest > off) & (off < _CLEAR * step))
+        undecided = np.flatnonzero((rest > tolerance) & (tolerance < _MAX_ERROR_SHARE * step))
         if not undecided.size:
-            is_clear = off < _CLEAR * step
+            is_clear = tolerance < _MAX_ERROR_SHARE * step
             # Each distance is rounded, so average over all.
             return float(np.sum(distances[is_clear]) / np.sum(count[is_clear])) if is_clear.any() else step
         position = undecided[np.argmin(rest[undecided])]
-        step, of_step = float(rest[position]), float(off[position])
+        step, step_error = float(rest[position]), float(tolerance[position])
     return None

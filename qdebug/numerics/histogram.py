@@ -62,17 +62,17 @@ def count_rows(rows: np.ndarray) -> np.ndarray:
     """Count the magnitudes of each row by biased exponent, all rows in one call, since calls dominate the cost.
 
     Args:
-        rows: A few rows of few float64, C-contiguous, not negative, of any other kind.
+        rows: Up to 4 short rows of float64, C-contiguous and not negative; may be infinite or NaN.
 
     Returns:
         int64, a row of `ENTRIES` counts for each.
     """
     exponents = np.right_shift(rows.view(np.int64), 52)
-    exponents += _OFFSETS[: rows.shape[0]]
+    exponents += _ROW_OFFSETS[: rows.shape[0]]
     return np.bincount(exponents.reshape(-1), minlength=rows.shape[0] * ENTRIES).reshape(-1, ENTRIES)
 
 
-_OFFSETS = np.arange(4)[:, np.newaxis] * ENTRIES
+_ROW_OFFSETS = np.arange(4)[:, np.newaxis] * ENTRIES
 
 
 class ExponentCounter:
@@ -80,8 +80,8 @@ class ExponentCounter:
 
     def __init__(self) -> None:
         self._biased = np.zeros(ENTRIES, np.int64)
-        self._tiny = np.zeros(-1022 - _LOWEST, np.int64)
-        self._tiny_in_all = self._left_out = 0
+        self._denormals = np.zeros(-1022 - _LOWEST, np.int64)
+        self._denormal_count = self._left_out = 0
 
     def add(self, values: np.ndarray, left_out: int = 0, *, index: np.ndarray | None = None) -> int:
         """Count a range of magnitudes.
@@ -96,13 +96,13 @@ class ExponentCounter:
             Number of elements that are 0.
         """
         self._left_out += left_out
-        return self._split(values, self.count(values, index=index))
+        return self._count_zeros(values, self.count(values, index=index))
 
     def add_few(self, counts: np.ndarray, values: np.ndarray) -> int:
         """Count a range like `add`, given the number of magnitudes with each biased exponent."""
-        return self._split(values, self.add_counts(counts))
+        return self._count_zeros(values, self.add_counts(counts))
 
-    def _split(self, values: np.ndarray, small: int) -> int:
+    def _count_zeros(self, values: np.ndarray, small: int) -> int:
         zeros = int(np.count_nonzero(np.equal(values, 0.0))) if small else 0
         self.split_small(values, small, zeros)
         return zeros
@@ -129,15 +129,15 @@ class ExponentCounter:
         if small > zeros:
             tiny = values[values < 2.0**-1022]
             tiny = tiny[tiny > 0.0]
-            self._tiny_in_all += tiny.size
-            self._tiny += np.bincount(np.frexp(tiny)[1] - 1 - _LOWEST, minlength=self._tiny.size)
+            self._denormal_count += tiny.size
+            self._denormals += np.bincount(np.frexp(tiny)[1] - 1 - _LOWEST, minlength=self._denormals.size)
 
     @property
     def infinite(self) -> int:
-        """Number of infinite or NaN magnitudes, minus those subtracted by `forget_infinite`."""
+        """Number of infinite or NaN magnitudes, minus those subtracted by `subtract_infinite`."""
         return int(self._biased[-1])
 
-    def forget_infinite(self, count: int) -> None:
+    def subtract_infinite(self, count: int) -> None:
         """Subtract elements that were added as infinite or NaN."""
         self._biased[-1] -= count
 
@@ -145,8 +145,8 @@ class ExponentCounter:
         """Return the counts so far."""
         # Biased exponents 1 to 2047 are the powers -1022 to 1024.
         all_counts, lowest = self._biased[1:], -_BIAS + 1
-        if self._tiny_in_all:
-            all_counts, lowest = np.concatenate((self._tiny, all_counts)), _LOWEST
+        if self._denormal_count:
+            all_counts, lowest = np.concatenate((self._denormals, all_counts)), _LOWEST
         filled = all_counts.astype(np.bool_).tobytes()  # searching bytes first is faster than collecting all positions
         first, last = filled.find(1), filled.rfind(1)
         if first < 0:
@@ -156,7 +156,7 @@ class ExponentCounter:
         return ExponentHistogram(
             lowest=lowest + first,
             counts=counts,
-            zeros=int(self._biased[0]) - self._tiny_in_all,
+            zeros=int(self._biased[0]) - self._denormal_count,
             nonfinite=self._left_out,
         )
 
@@ -209,14 +209,14 @@ class ValueHistogram:
             raise UsageError(
                 f"Histograms over the bins (low, high, count) {own_bins} and {other_bins} cannot be added."
             )
-        return _histogram(
+        return _make_histogram(
             (self.low, self.high),
             self.counts + other.counts,
             (self.below + other.below, self.above + other.above, self.nan + other.nan),
         )
 
 
-def _histogram(limits: tuple[float, float], counts: np.ndarray, outside: tuple[int, int, int]) -> ValueHistogram:
+def _make_histogram(limits: tuple[float, float], counts: np.ndarray, outside: tuple[int, int, int]) -> ValueHistogram:
     counts = counts.astype(np.int64)
     counts.flags.writeable = False
     below, above, nan = outside
@@ -282,7 +282,7 @@ class BinCounter:
         self._edges = _edges(bins, (low, high))
         self._counts = np.zeros(bins, np.int64)
         self._below = self._above = self._nan = 0
-        # A few roundings of the quotient and of the edges, in bins.
+        # Upper bound for the rounding errors of the quotient and of the edges, in bins.
         self._slack = (bins + max(abs(low), abs(high)) * self._per_unit) * 2.0**-49
 
     def add(self, x: np.ndarray) -> None:
@@ -299,7 +299,7 @@ class BinCounter:
     def indices(self, x: np.ndarray) -> np.ndarray:
         """Return the bin of each value. All values must be within the limits."""
         if not self._slack < 0.125:
-            return self._exact(x)
+            return self._search_edges(x)
         offset = x - self._limits[0]
         offset *= self._per_unit
         index = offset.astype(np.intp)
@@ -312,12 +312,12 @@ class BinCounter:
     def beside_edges(self, x: np.ndarray) -> np.ndarray:
         """Return the bins of values so close to an edge that rounding may move them across."""
         if not self._slack < 0.125:
-            return self._exact(x)
+            return self._search_edges(x)
         edge = np.rint((x - self._limits[0]) * self._per_unit).astype(np.intp)
         edge -= x < self._edges[edge]
         return np.minimum(edge, self._counts.size - 1)
 
-    def _exact(self, x: np.ndarray) -> np.ndarray:
+    def _search_edges(self, x: np.ndarray) -> np.ndarray:
         return np.minimum(np.searchsorted(self._edges, x, side="right") - 1, self._counts.size - 1)
 
     def add_counts(self, counts: np.ndarray) -> None:
@@ -326,7 +326,7 @@ class BinCounter:
 
     def histogram(self) -> ValueHistogram:
         """Return the counts so far."""
-        return _histogram(self._limits, self._counts, (self._below, self._above, self._nan))
+        return _make_histogram(self._limits, self._counts, (self._below, self._above, self._nan))
 
 
 class PairBinCounter:
@@ -352,7 +352,8 @@ class PairBinCounter:
         per_unit = bins / (limits[1] - limits[0])
         if bins <= _MAX_TABLED and largest < _LARGEST_SINGLE and 1.0 / _LARGEST_SINGLE < per_unit < _LARGEST_SINGLE:
             self._low, self._per_unit = np.float32(limits[0]), np.float32(per_unit)
-            # The roundings of low, difference, factor and product, each half of 2**-23 of its size, in bins; doubled.
+            # Twice the rounding errors of low, difference, factor and product, in bins. Each is at most 2**-24 of its
+            # size.
             self._slack = (4.0 * bins + 2.0 * largest * per_unit) * 2.0**-23
         self._tabled = self._slack < _MAX_SLACK
         self._table: np.ndarray | None = None

@@ -1,4 +1,4 @@
-"""Intervals that contain what a float32 kernel computes, whatever its order of sums and its library of functions.
+"""Intervals that contain the result of a float32 kernel, whatever its order of summation and its math library.
 
 A step of a kernel may be exact, rounded to float32, or fused with the next one. Its interval contains all of these:
 the exact result, and the float32 numbers around it. An exact float32 result has an interval of one number, so that ties
@@ -14,7 +14,7 @@ import numpy as np
 
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, FUNCTION_MAX_UNITS, INTERVAL_SUM_FACTOR
 
-__all__ = ["Interval", "as_computed", "sum_of"]
+__all__ = ["Interval", "enclose_result", "sum_interval"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,23 +37,23 @@ class Interval:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the numbers are known, as recorded ones are."""
+        """Whether the numbers are known exactly, as recorded numbers are."""
         return self.low is self.high
 
     @property
     def decided(self) -> np.ndarray:
-        """Which elements are a single number."""
+        """A mask of the elements whose interval is a single number."""
         return np.asarray(self.low == self.high)
 
     def plus(self, other: Interval) -> Interval:
-        """Return the sum, as computed."""
+        """Return the interval of the computed sum."""
         low = _exact_sum(self.low, other.low)
         if self.low is self.high and other.low is other.high:
-            return as_computed(*low)
-        return as_computed(low[0], _exact_sum(self.high, other.high)[1])
+            return enclose_result(*low)
+        return enclose_result(low[0], _exact_sum(self.high, other.high)[1])
 
     def minus(self, other: Interval) -> Interval:
-        """Return the difference, as computed."""
+        """Return the interval of the computed difference."""
         return self.plus(other.negative())
 
     def negative(self) -> Interval:
@@ -67,24 +67,24 @@ class Interval:
         return Interval(self.low - FLOAT32_UNIT_ROUNDOFF * magnitude, self.high + FLOAT32_UNIT_ROUNDOFF * magnitude)
 
     def times(self, other: Interval) -> Interval:
-        """Return the product, as computed."""
+        """Return the interval of the computed product."""
         return self._combined(other, np.multiply)
 
     def over(self, other: Interval) -> Interval:
-        """Return the quotient, as computed, also as a product with the reciprocal."""
+        """Return the interval of the computed quotient, which may be a product with the reciprocal."""
         quotient = self._combined(other, np.divide)
         return quotient if self.decided.all() and other.decided.all() else quotient.blurred(1.0)
 
     def _combined(self, other: Interval, combine: Callable[..., np.ndarray]) -> Interval:
         if self.low is self.high and other.low is other.high:
             result = combine(self.low, other.low)
-            return as_computed(result, result)
+            return enclose_result(result, result)
         corners = [combine(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
         low, high = np.fmin.reduce(corners), np.fmax.reduce(corners)
-        return as_computed(low, high)
+        return enclose_result(low, high)
 
     def through(self, function: Callable[[np.ndarray], np.ndarray], *, units: float = FUNCTION_MAX_UNITS) -> Interval:
-        """Return a monotone function of the numbers, as a library computes it.
+        """Return the interval of a monotone function of the numbers, as a math library computes it.
 
         Args:
             function: The function, on float64.
@@ -96,11 +96,11 @@ class Interval:
 
     def blurred(self, units: float) -> Interval:
         """Return the interval extended by some units in the last place of float32 at both ends."""
-        share = units * 2 * FLOAT32_UNIT_ROUNDOFF
-        return Interval(self.low - share * np.abs(self.low), self.high + share * np.abs(self.high))
+        relative_width = units * 2 * FLOAT32_UNIT_ROUNDOFF
+        return Interval(self.low - relative_width * np.abs(self.low), self.high + relative_width * np.abs(self.high))
 
     def total(self, axes: tuple[int, ...]) -> Interval:
-        """Return the sum over axes in any order, keeping them with extent 1.
+        """Return the interval of the sum over axes in any order. The axes keep an extent of 1.
 
         Its error grows with the root of the number of terms (Higham and Mary, A new approach to probabilistic rounding
         error analysis, SIAM J. Sci. Comput. 41, 2019).
@@ -109,15 +109,15 @@ class Interval:
         high = low if self.low is self.high else self.high.sum(axis=axes, keepdims=True)
         size = np.maximum(np.abs(self.low), np.abs(self.high)).sum(axis=axes, keepdims=True)
         terms = self.low.size // max(low.size, 1)
-        return Interval(sum_of(low, size, terms).low, sum_of(high, size, terms).high)
+        return Interval(sum_interval(low, size, terms).low, sum_interval(high, size, terms).high)
 
     def mapped(self, function: Callable[[np.ndarray], np.ndarray]) -> Interval:
-        """Return an exact increasing function of both ends, such as a rounding or a reshape."""
+        """Apply an exact, increasing function to both ends, such as a rounding or a reshape."""
         low = function(self.low)
         return Interval(low, low if self.low is self.high else function(self.high))
 
 
-def sum_of(result: np.ndarray, size: np.ndarray, terms: int) -> Interval:
+def sum_interval(result: np.ndarray, size: np.ndarray, terms: int) -> Interval:
     """Return the interval of float32 sums in any order.
 
     Args:
@@ -139,8 +139,8 @@ def _exact_sum(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.nd
     return low, high
 
 
-def as_computed(low: np.ndarray, high: np.ndarray) -> Interval:
-    """Return the interval of a result that may be rounded to float32 or not, from float64 bounds of the exact one."""
+def enclose_result(low: np.ndarray, high: np.ndarray) -> Interval:
+    """Return the interval of a result, rounded to float32 or not, from float64 bounds of the exact result."""
     below = _single_below(low)
     above = below if low is high and np.array_equal(below, low, equal_nan=True) else _single_above(high)
     return Interval(below, above)

@@ -1,8 +1,8 @@
 """Arrays larger than memory: pages are released after reading, and new arrays are written to a file.
 
 The parts of a mapped file that were read count as memory. `passed_pages` and `touched_pages` release them. A large
-array that is unpacked or reordered is written to a nameless temporary file (`Making`), whose disk space is freed with
-the array, however the process ends.
+array that is unpacked or reordered is written to an unnamed temporary file (`ArrayBuilder`), whose disk space is freed
+with the array, however the process ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 __all__ = [
     "SPILL_FROM",
-    "Making",
+    "ArrayBuilder",
     "PassedPages",
     "SpillFile",
     "TouchedPages",
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 STRETCH = 32 << 20
-"""Bytes after which pages are released: a few milliseconds of reading, compared with microseconds for the call."""
+"""Bytes read before pages are released: a few milliseconds of reading, against microseconds for the release."""
 
 
 class PassedPages:
-    """Tracks which pages of an array have been read. Released pages are read from the file again when needed.
+    """Releases the pages of an array that is read in order. The system reads released pages from the file when needed.
 
-    Without releasing them, everything read from a file counts as this process's memory, up to the size of the file.
+    Without it, everything read from a file counts as this process's memory, up to the size of the file.
 
     Args:
         mapped: The mapped file.
@@ -69,7 +69,7 @@ class PassedPages:
 
 
 class TouchedPages:
-    """The pages of an array that is read repeatedly in a different order than it is stored.
+    """Releases the pages of an array that is read repeatedly, in a different order than it is stored.
 
     Args:
         mapped: The mapped file.
@@ -95,29 +95,31 @@ class TouchedPages:
 
 
 def passed_pages(array: np.ndarray) -> PassedPages | None:
-    """Return the pages of an array; None if it is small or in memory, or if the system cannot release pages.
+    """Return what releases the pages of an array that is read in order; None if nothing can be released.
+
+    That is the case if the array is small or in memory, or if the system cannot release pages.
 
     Args:
         array: Contiguous elements, in order.
     """
-    mapped = _mapped(array)
-    return None if mapped is None else PassedPages(mapped, _offset(mapped, array), array.itemsize)
+    mapped = _releasable_mapping(array)
+    return None if mapped is None else PassedPages(mapped, _offset_in_mapping(mapped, array), array.itemsize)
 
 
 def touched_pages(array: np.ndarray) -> TouchedPages | None:
-    """Return the pages of an array that is read in C order; None if `passed_pages` returns None.
+    """Return what releases the pages of an array that is read in C order; None if `passed_pages` returns None.
 
     Args:
         array: Elements in a different order, without gaps.
     """
-    mapped = _mapped(array)
+    mapped = _releasable_mapping(array)
     if mapped is None or any(stride < 0 for stride in array.strides):
         return None
     step = next((stride for stride, size in zip(array.strides[::-1], array.shape[::-1], strict=True) if size > 1), 1)
-    return TouchedPages(mapped, _offset(mapped, array), array.nbytes, step)
+    return TouchedPages(mapped, _offset_in_mapping(mapped, array), array.nbytes, step)
 
 
-def _mapped(array: np.ndarray) -> mmap.mmap | None:
+def _releasable_mapping(array: np.ndarray) -> mmap.mmap | None:
     """Return the mapped file of a large array, if its pages can be released."""
     if array.nbytes <= STRETCH or not hasattr(mmap, "MADV_DONTNEED"):
         return None
@@ -135,7 +137,7 @@ def mapping_of(array: np.ndarray) -> mmap.mmap | None:
     return owner if isinstance(owner, mmap.mmap) else None
 
 
-def _offset(mapped: mmap.mmap, array: np.ndarray) -> int:
+def _offset_in_mapping(mapped: mmap.mmap, array: np.ndarray) -> int:
     return int(array.ctypes.data - np.frombuffer(mapped, np.uint8, count=1).ctypes.data)
 
 
@@ -150,16 +152,16 @@ _MIN_RUN = 1 << 10
 _ZEROS = 1 << 20
 _MAX_READ = 1 << 30
 """Maximum bytes read in one call, which may return fewer than requested."""
-_NONE = -1
+_NO_FILE = -1
 
-Place = tuple[slice, ...]
+Slices = tuple[slice, ...]
 
 
 class SpillFile(mmap.mmap):
     """The mapping of an unnamed file that holds an array."""
 
 
-class Making:
+class ArrayBuilder:
     """An array that is filled part by part, in memory or, if it is large and the disk has space, in a file.
 
     While it is filled, the file is written rather than mapped, because touching scattered positions of a mapping loads
@@ -173,25 +175,25 @@ class Making:
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._shape, self._dtype = shape, dtype
         self._nbytes = prod(shape) * dtype.itemsize
-        self._fd = _create_file(self._nbytes) if self._nbytes >= SPILL_FROM else _NONE
-        self._array = np.empty(shape if self._fd == _NONE else 0, dtype)
+        self._fd = _create_file(self._nbytes) if self._nbytes >= SPILL_FROM else _NO_FILE
+        self._array = np.empty(shape if self._fd == _NO_FILE else 0, dtype)
 
-    def put(self, place: Place, part: np.ndarray) -> None:
+    def put(self, slices: Slices, part: np.ndarray) -> None:
         """Fill a part of the array.
 
         Args:
-            place: A slice for each dimension, with a start and a stop inside the dimension.
+            slices: A slice for each dimension, with a start and a stop inside the dimension.
             part: Its elements.
 
         Raises:
             OSError: The file cannot be written.
         """
-        if self._fd == _NONE:
-            self._array[place] = part
+        if self._fd == _NO_FILE:
+            self._array[slices] = part
             return
         data = np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
-        size = _run_length(self._shape, place) * self._dtype.itemsize
-        for number, start in enumerate(_starts(self._shape, place)):
+        size = _run_length(self._shape, slices) * self._dtype.itemsize
+        for number, start in enumerate(_run_starts(self._shape, slices)):
             _write(self._fd, data[number * size : (number + 1) * size], start * self._dtype.itemsize)
 
     def put_flat(self, start: int, part: np.ndarray) -> None:
@@ -204,20 +206,20 @@ class Making:
         Raises:
             OSError: The file cannot be written.
         """
-        if self._fd == _NONE:
+        if self._fd == _NO_FILE:
             self._array.reshape(-1)[start : start + part.size] = part
         else:
             data = np.ascontiguousarray(part).view(np.uint8).data
             _write(self._fd, data, start * self._dtype.itemsize)
 
-    def done(self) -> np.ndarray:
+    def finish(self) -> np.ndarray:
         """Return the array, which must not be filled further. An array in a file is read-only.
 
         Raises:
             MemoryError: The file can be neither mapped nor read back.
             OSError: The file cannot be read back.
         """
-        if self._fd == _NONE:
+        if self._fd == _NO_FILE:
             return self._array
         try:
             mapping = SpillFile(self._fd, self._nbytes, access=mmap.ACCESS_READ)
@@ -234,7 +236,7 @@ class Making:
         return array
 
     def __del__(self) -> None:
-        if getattr(self, "_fd", _NONE) != _NONE:
+        if getattr(self, "_fd", _NO_FILE) != _NO_FILE:
             os.close(self._fd)
 
 
@@ -246,49 +248,49 @@ def in_c_order(array: np.ndarray) -> np.ndarray:
     """
     if array.flags.c_contiguous or array.nbytes < SPILL_FROM:
         return np.ascontiguousarray(array)
-    making, pages = Making(array.shape, array.dtype), touched_pages(array)
-    as_read = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
-    for part_slices in _pieces(array, as_read):
+    builder, pages = ArrayBuilder(array.shape, array.dtype), touched_pages(array)
+    memory_order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    for part_slices in _split_into_pieces(array, memory_order):
         part = array[part_slices]
         copied = np.empty(part.shape, array.dtype)
-        for span in _split_shape(part.shape, as_read, _AT_ONCE // array.itemsize):
+        for span in _split_shape(part.shape, memory_order, _AT_ONCE // array.itemsize):
             copied[span] = part[span]
             if pages is not None:
                 pages.count_read(copied[span].size)
-        making.put(part_slices, copied)
-    return making.done()
+        builder.put(part_slices, copied)
+    return builder.finish()
 
 
-def _pieces(array: np.ndarray, as_read: Sequence[int]) -> Iterator[Place]:
+def _split_into_pieces(array: np.ndarray, memory_order: Sequence[int]) -> Iterator[Slices]:
     """Split an array along its outermost dimension in memory, so that it is read roughly once from end to end.
 
-    If that would leave only short runs to write, the first dimension is used instead.
+    If the pieces would then be written in very short runs, split along the first dimension instead.
 
     Args:
         array: The array.
-        as_read: Its dimensions, the outermost in memory first.
+        memory_order: Its dimensions, the outermost in memory first.
     """
     max_elements = max(1, _PIECE // array.itemsize)
-    first = next(_split_shape(array.shape, as_read, max_elements))
-    crumbs = _run_length(array.shape, first) * array.itemsize < _MIN_RUN
-    return _split_shape(array.shape, range(array.ndim) if crumbs else as_read, max_elements)
+    first = next(_split_shape(array.shape, memory_order, max_elements))
+    has_short_runs = _run_length(array.shape, first) * array.itemsize < _MIN_RUN
+    return _split_shape(array.shape, range(array.ndim) if has_short_runs else memory_order, max_elements)
 
 
-def _split_shape(shape: tuple[int, ...], along: Sequence[int], most: int) -> Iterator[Place]:
+def _split_shape(shape: tuple[int, ...], axes: Sequence[int], limit: int) -> Iterator[Slices]:
     """Split a shape into parts that are small enough, along as few of the given dimensions as needed.
 
     Args:
         shape: Extents.
-        along: Dimensions, in order of preference.
-        most: Maximum elements of a part.
+        axes: Dimensions, in order of preference.
+        limit: Maximum elements of a part.
     """
     steps, part_size = list(shape), prod(shape)
-    for axis in along:
-        part_size //= max(shape[axis], 1)  # elements that a part has at the least
-        parts = -(-shape[axis] // max(1, most // max(part_size, 1)))
-        # A small last part would touch as many pages as a large one.
+    for axis in axes:
+        part_size //= max(shape[axis], 1)  # minimum elements of a part if no further axis is split
+        parts = -(-shape[axis] // max(1, limit // max(part_size, 1)))
+        # Make the parts equally large, since a small last part would touch as many pages as a large one.
         steps[axis] = max(1, -(-shape[axis] // max(parts, 1)))
-        if part_size <= most:
+        if part_size <= limit:
             break
     starts_by_axis = (range(0, extent, step) for extent, step in zip(shape, steps, strict=True))
     for starts in product(*starts_by_axis):
@@ -296,32 +298,34 @@ def _split_shape(shape: tuple[int, ...], along: Sequence[int], most: int) -> Ite
         yield tuple(map(slice, starts, ends))
 
 
-def _run_length(shape: tuple[int, ...], place: Place) -> int:
+def _run_length(shape: tuple[int, ...], slices: Slices) -> int:
     """Return the number of contiguous elements of a part within an array in C order."""
     run = 1
-    for extent, span in zip(reversed(shape), reversed(place), strict=True):
+    for extent, span in zip(reversed(shape), reversed(slices), strict=True):
         run *= span.stop - span.start
         if span.stop - span.start < extent:
             break
     return run
 
 
-def _starts(shape: tuple[int, ...], place: Place) -> Iterator[int]:
+def _run_starts(shape: tuple[int, ...], slices: Slices) -> Iterator[int]:
     """Yield the start of each run of a part within an array in C order, in the order of the part's elements."""
-    inner = 0  # dimensions that a run goes through
-    for extent, span in zip(reversed(shape), reversed(place), strict=True):
+    inner = 0  # number of inner dimensions that a run spans
+    for extent, span in zip(reversed(shape), reversed(slices), strict=True):
         inner += 1
         if span.stop - span.start < extent:
             break
     outer = len(shape) - inner
     steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    first = sum(span.start * step for span, step in zip(place, steps, strict=True))
-    counts = [range(0, (span.stop - span.start) * step, step) for span, step in zip(place[:outer], steps, strict=False)]
+    first = sum(span.start * step for span, step in zip(slices, steps, strict=True))
+    counts = [
+        range(0, (span.stop - span.start) * step, step) for span, step in zip(slices[:outer], steps, strict=False)
+    ]
     return (first + sum(offsets) for offsets in product(*counts))
 
 
 def _create_file(nbytes: int) -> int:
-    """Create a file with allocated disk space; `_NONE` if the disk has less than twice the space free."""
+    """Create a file with allocated disk space; `_NO_FILE` if the disk has less than twice the space free."""
     for folder in _temporary_folders():
         with suppress(OSError):
             free = os.statvfs(folder)
@@ -330,7 +334,7 @@ def _create_file(nbytes: int) -> int:
             with tempfile.TemporaryFile(prefix="qdebug-", dir=folder) as file:
                 _reserve(file.fileno(), nbytes)
                 return os.dup(file.fileno())
-    return _NONE
+    return _NO_FILE
 
 
 def _temporary_folders() -> tuple[str, ...]:

@@ -82,19 +82,19 @@ class LsbSizes:
         return self.uniform is not None or self._map is not None
 
     def of(self, start: int, stop: int) -> np.ndarray | float:
-        """Return the step of elements start to stop, or the step they share; NaN where it is undefined."""
+        """Return the step of each element from start to stop, or the step that all share; NaN where it is undefined."""
         if self._map is None:
             return np.nan if self.uniform is None else self.uniform
-        return _positive(self._map.expand(self._scale, start, stop))
+        return _positive_or_nan(self._map.expand(self._scale, start, stop))
 
     def at(self, positions: np.ndarray) -> np.ndarray | float:
-        """Return the step of elements by flat index, or the step they share; NaN where it is undefined."""
+        """Return the step of each element at flat indices, or the step that all share; NaN where it is undefined."""
         if self._map is None:
             return np.nan if self.uniform is None else self.uniform
-        return _positive(self._map.at(self._scale, positions))
+        return _positive_or_nan(self._map.at(self._scale, positions))
 
 
-def _positive(scale: np.ndarray) -> np.ndarray:
+def _positive_or_nan(scale: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(scale) & (scale > 0), scale, np.nan)
 
 
@@ -119,7 +119,7 @@ def difference_in_lsb(reference: np.ndarray, backend: np.ndarray, step: np.ndarr
     Returns:
         Signed differences, float64.
     """
-    lsb = np.asarray(_position(backend, step) - _position(reference, step))
+    lsb = np.asarray(_lattice_position(backend, step) - _lattice_position(reference, step))
     is_undefined = np.isnan(lsb)
     if is_undefined.any():  # both positions overflow float64; their difference may not
         lsb = np.where(is_undefined, (backend - reference) / step, lsb)
@@ -131,10 +131,10 @@ def lsb_between(reference: float, backend: float, step: float) -> float:
     low, high = reference / step, backend / step
     if not math.isfinite(high - low):
         return float(difference_in_lsb(np.array([reference]), np.array([backend]), step)[0])
-    return _one_position(backend, high, step) - _one_position(reference, low, step)
+    return _scalar_lattice_position(backend, high, step) - _scalar_lattice_position(reference, low, step)
 
 
-def _one_position(value: float, quotient: float, step: float) -> float:
+def _scalar_lattice_position(value: float, quotient: float, step: float) -> float:
     nearest = round(quotient)
     real = nearest * step
     return float(nearest) if value in (real, float(np.float32(real))) else quotient
@@ -156,12 +156,12 @@ def sum_in_lsb(mantissa: np.ndarray, exponent: np.ndarray, step: np.ndarray | fl
         return 0.0, 0, 0
     step_mantissa, step_exponent = np.frexp(step[positions] if isinstance(step, np.ndarray) else step)
     shift = exponent[positions] - step_exponent
-    highest = int(shift.max())  # terms that vanish in float64 relative to the largest are negligible
+    highest = int(shift.max())  # terms below float64 precision relative to the largest are negligible
     total = np.ldexp(mantissa[positions] / step_mantissa, shift - highest).sum()
     return float(total), highest, int(positions.size)
 
 
-def _position(values: np.ndarray, step: np.ndarray | float) -> np.ndarray:
+def _lattice_position(values: np.ndarray, step: np.ndarray | float) -> np.ndarray:
     quotient = values / step
     nearest = np.rint(quotient)
     real = nearest * step
@@ -221,22 +221,22 @@ def ulp_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """
     if first.dtype != second.dtype or first.dtype not in _TYPES:
         raise UsageError(f"ULP distance needs two floats of the same type, found {first.dtype} and {second.dtype}.")
-    first_order, second_order = _ordered(first), _ordered(second)
+    first_order, second_order = _to_ordered_integers(first), _to_ordered_integers(second)
     distance = np.maximum(first_order, second_order)
     # The largest distance needs one bit more than the signed type has; the unsigned type has it.
     np.subtract(distance, np.minimum(first_order, second_order, out=first_order), out=distance)
     return np.asarray(distance.view(np.uint64 if distance.itemsize == 8 else np.uint32))
 
 
-def _ordered(values: np.ndarray) -> np.ndarray:
+def _to_ordered_integers(values: np.ndarray) -> np.ndarray:
     bits = np.ascontiguousarray(values).view(_BITS[values.dtype.itemsize])
     if bits.itemsize < 4:
         bits = bits.astype(np.int32) << (32 - 8 * bits.itemsize)
-        return np.asarray(_in_order(bits) >> (32 - 8 * values.dtype.itemsize))
-    return _in_order(bits)
+        return np.asarray(_to_twos_complement(bits) >> (32 - 8 * values.dtype.itemsize))
+    return _to_twos_complement(bits)
 
 
-def _in_order(bits: np.ndarray) -> np.ndarray:
+def _to_twos_complement(bits: np.ndarray) -> np.ndarray:
     """Convert sign and magnitude to two's complement: (bits xor (sign and all but the top bit)) - sign."""
     sign = bits >> (8 * bits.itemsize - 1)
     ordered = np.bitwise_and(sign, 2 ** (8 * bits.itemsize - 1) - 1)
@@ -254,7 +254,8 @@ class UlpCounter:
     def __init__(self, dtype: np.dtype) -> None:
         self._dtype = dtype
         self._counts = np.zeros(66, np.int64)
-        # By biased exponent of float64; those of float32 end at the same place, and begin with its 0.
+        # Counts by biased float64 exponent. float32 exponents are counted from entry _BIAS - _SINGLE_BIAS on, so that
+        # equal exponents share an entry.
         self._exponents = np.zeros(_BIAS + 65, np.int64)
         self._max: int | None = None
 
@@ -267,13 +268,13 @@ class UlpCounter:
             buffers: Scratch buffers; the last three float32 buffers, the last float64 buffer, the index and the first
                 mask are used. None allocates arrays.
         """
-        same = reference.dtype == backend.dtype == self._dtype == np.float32
-        if same and buffers is not None and self._add_single(reference, backend, buffers):
+        is_single = reference.dtype == backend.dtype == self._dtype == np.float32
+        if is_single and buffers is not None and self._add_single(reference, backend, buffers):
             return
-        distance = ulp_distance(_rounded(reference, self._dtype), _rounded(backend, self._dtype))
-        self._offer(int(distance.max()))
+        distance = ulp_distance(_round_to_dtype(reference, self._dtype), _round_to_dtype(backend, self._dtype))
+        self._update_max(int(distance.max()))
         if distance.itemsize == 8:
-            # No two neighbouring bits are left, so rounding to float64 cannot reach the next power of two.
+            # Clear the lower of two neighbouring bits. Rounding to float64 then cannot carry to the next power of two.
             distance &= ~(distance >> np.uint64(1))
         self._count(distance.astype(np.float64).view(np.int64))
 
@@ -283,7 +284,7 @@ class UlpCounter:
         reference_bits, backend_bits = reference.view(np.int32), backend.view(np.int32)
         distance, signs, single = (buffer[:n] for buffer in buffers.singles[2:])
         distance, signs = distance.view(np.int32), signs.view(np.int32)
-        # Floats of one sign are in the order of their bits, or in the opposite one.
+        # The bits of floats with equal signs sort like the floats, or in reverse order if they are negative.
         np.subtract(reference_bits, backend_bits, out=distance)
         np.absolute(distance, out=distance)
         np.bitwise_xor(reference_bits, backend_bits, out=signs)
@@ -295,11 +296,11 @@ class UlpCounter:
                 backend_bits[positions] & _ALL_BUT_SIGN
             )
             distance[positions] = 0
-            self._offer(int(across.max()))
+            self._update_max(int(across.max()))
             self._count(across.astype(np.float64).view(np.int64))
             self._counts[0] -= positions.size
         max_distance = int(distance.item(distance.argmax()))
-        self._offer(max_distance)
+        self._update_max(max_distance)
         index = buffers.index[:n]
         if max_distance < _EXACT_IN_SINGLE:
             np.copyto(single, distance)
@@ -312,22 +313,22 @@ class UlpCounter:
         return True
 
     def distances(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Return the distances of a few elements, for `add_counts`.
+        """Write the distances of a few elements to `out`, for `add_counts`.
 
         Args:
             values: Finite values of the reference and the backend as two rows of float32, which holds them exactly.
             out: float64 array of the same length.
         """
-        ordered = _ordered(_rounded(values, self._dtype))
+        ordered = _to_ordered_integers(_round_to_dtype(values, self._dtype))
         np.subtract(ordered[0], ordered[1], out=out, dtype=np.float64)
         np.absolute(out, out=out)
 
     def add_counts(self, counts: np.ndarray, distances: np.ndarray) -> None:
         """Count a range, given the number of `distances` with each biased float64 exponent."""
-        self._offer(int(distances.item(distances.argmax())))
+        self._update_max(int(distances.item(distances.argmax())))
         self._exponents += counts[: self._exponents.size]
 
-    def _offer(self, max_distance: int) -> None:
+    def _update_max(self, max_distance: int) -> None:
         self._max = max_distance if self._max is None else max(self._max, max_distance)
 
     def _count(self, bits: np.ndarray) -> None:
@@ -342,24 +343,24 @@ class UlpCounter:
             counts[0] += self._exponents[0] + self._exponents[_BIAS - _SINGLE_BIAS]
             counts[1:] += self._exponents[_BIAS : _BIAS + counts.size - 1]
         counts.flags.writeable = False
-        return UlpErrors(dtype=_name(self._dtype), max_ulp=self._max, counts=counts)
+        return UlpErrors(dtype=_dtype_name(self._dtype), max_ulp=self._max, counts=counts)
 
 
 @cache
-def _name(dtype: np.dtype) -> str:
+def _dtype_name(dtype: np.dtype) -> str:
     return dtype.name  # cached, because numpy builds this text at every access
 
 
-def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _round_to_dtype(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if values.dtype == dtype:
         return values
     if dtype == _TYPES[0] and values.dtype == np.float64:
-        values = _to_odd(values)
+        values = _round_to_odd(values)
     with np.errstate(all="ignore"):
         return np.asarray(values.astype(dtype))
 
 
-def _to_odd(values: np.ndarray) -> np.ndarray:
+def _round_to_odd(values: np.ndarray) -> np.ndarray:
     """Round float64 to float32 so that a second rounding to bfloat16 equals a single rounding.
 
     Inexact values are rounded to the neighbour with an odd last bit (Boldo and Melquiond, "Emulation of FMA and

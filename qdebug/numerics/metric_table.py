@@ -41,7 +41,7 @@ class MetricGroup(StrEnum):
     """Where a metric appears in the diff JSON.
 
     `COUNTS` and `ERROR` are in every "metrics", "introduced" and "propagated". `DETAIL` and `ELEMENT` describe a single
-    node on request (`full_tier`), `ELEMENT` in its "worst_elements". The others describe the whole comparison.
+    node on request, `ELEMENT` in its "worst_elements". The others describe the whole comparison.
     """
 
     ERROR = "metrics"
@@ -339,7 +339,7 @@ METRICS: tuple[MetricSpec, ...] = (
     ),
     *DETAILS,
 )
-"""Every metric: first those of a node, in the order of their keys in the diff JSON, then those of `detail_table`."""
+"""Every metric: first those of a node, in the order of their keys in the diff JSON, then `DETAILS`."""
 
 _BY_NAME = {spec.name: spec for spec in METRICS}
 

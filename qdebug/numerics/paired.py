@@ -11,7 +11,7 @@ _Z = 1.959963984540054
 """The 97.5 % quantile of the normal distribution, for 95 % intervals."""
 _HALVINGS = 60
 """Number of bisection steps: more than the bits of a float64 between -1 and 1."""
-_MOST_SAMPLES = 1 << 40
+_MAX_SAMPLES = 1 << 40
 """Largest number of samples that is considered."""
 
 
@@ -54,21 +54,21 @@ def paired_loss(lost: float, won: float, count: float) -> tuple[float, float]:
         return away / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, away) if away else 0.0
 
     observed = (lost - won) / count
-    low = -1.0 if observed <= -1 else _crossing(lambda loss: score(loss) > _Z, -1.0, observed)
-    high = 1.0 if observed >= 1 else _crossing(lambda loss: score(loss) > -_Z, observed, 1.0)
+    low = -1.0 if observed <= -1 else _bisect(lambda loss: score(loss) > _Z, -1.0, observed)
+    high = 1.0 if observed >= 1 else _bisect(lambda loss: score(loss) > -_Z, observed, 1.0)
     return low, high
 
 
-def _crossing(holds: Callable[[float], bool], low: float, high: float) -> float:
+def _bisect(predicate: Callable[[float], bool], low: float, high: float) -> float:
     """Return the point where a predicate that is true at the lower end becomes false."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        low, high = (middle, high) if predicate(middle) else (low, middle)
     return (low + high) / 2
 
 
 def samples_needed(lost: float, won: float, count: float, margin: float) -> int | None:
-    """Return how many samples, all like these, would decide whether a loss exceeds a margin.
+    """Return how many samples with the same proportions would decide whether a loss exceeds a margin.
 
     Args:
         lost: Samples that only the reference gets right.
@@ -79,8 +79,6 @@ def samples_needed(lost: float, won: float, count: float, margin: float) -> int 
     Returns:
         The smallest number of samples for which the interval of `paired_loss` excludes the margin; None if no number
         suffices because the loss equals the margin.
-            suffices:
-        the loss equals the margin.
     """
 
     def decided(samples: int) -> bool:
@@ -90,7 +88,7 @@ def samples_needed(lost: float, won: float, count: float, margin: float) -> int 
     low = high = max(int(count), 1)
     while not decided(high):
         low, high = high, 2 * high
-        if high > _MOST_SAMPLES:
+        if high > _MAX_SAMPLES:
             return None
     while high - low > 1:
         middle = (low + high) // 2

@@ -16,16 +16,16 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model.json_object import JsonObject
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.accumulate import ErrorAccumulator, lsb_of, same_elements
+from qdebug.numerics.accumulate import ErrorAccumulator, has_same_elements, lsb_of
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.block_error import RelativeCounter, RelativeErrors, exact_difference, read_block
 from qdebug.numerics.blocks import Clamp, RealBlocks, Scratch, make_comparable, scratch
-from qdebug.numerics.channels import ChannelCounter, ChannelErrors, Stretch, stretches
+from qdebug.numerics.channels import ChannelCounter, ChannelErrors, Stretch, channel_stretches
 from qdebug.numerics.histogram import ExponentCounter, ExponentHistogram, PairBinCounter, ValueHistogram, count_rows
 from qdebug.numerics.lsb import LsbSizes, UlpCounter, UlpErrors, shared_type
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.numerics.tally import Block
-from qdebug.numerics.worst import WorstColumns, WorstPlaces
+from qdebug.numerics.worst import WorstCollector, WorstColumns
 
 __all__ = ["Profiler", "SmallTensors", "TensorProfile", "profile_tensor"]
 
@@ -99,7 +99,7 @@ class SmallTensors:
         self.sides.append(sides)
         self.places.append((sample, step))
 
-    def takes(self, shape: tuple[int, ...]) -> bool:
+    def has_room_for(self, shape: tuple[int, ...]) -> bool:
         """Return whether another tensor of the given shape fits in the block."""
         return shape == self.shape and (len(self.sides) + 1) * self.sides[0][1].size <= BLOCK
 
@@ -162,7 +162,7 @@ class Profiler:
         self._values = None if limits is None else PairBinCounter(bins, limits)
         self._errors = ExponentCounter()
         self._relative = RelativeCounter()
-        self._worst = WorstPlaces(k)
+        self._worst = WorstCollector(k)
         self._waiting: SmallTensors | None = None
         self._ulp: UlpCounter | None = None
         self._channels: ChannelCounter | None = None
@@ -195,22 +195,22 @@ class Profiler:
         """
         reference, backend = np.asarray(reference), np.asarray(backend)
         is_small = 0 < backend.size <= _FEW
-        if is_small:  # batched with later ones, and the caller may write to its array until then
+        if is_small:  # copied, since it is counted with later arrays and the caller may overwrite it before that
             reference, backend = reference.copy(), backend.copy()
         sides = make_comparable(
             RealBlocks(reference, self._quants[0], self._clamps[0]),
             RealBlocks(backend, self._quants[1], self._clamps[1]),
         )
         shape = sides[1].shape
-        if not same_elements(sides[0].shape, shape):
+        if not has_same_elements(sides[0].shape, shape):
             raise UsageError(f"The reference has shape {sides[0].shape}, but the backend has {shape}.")
         lsb = lsb_of(*sides)
         is_small = is_small and sides[0].single and sides[1].single
-        if self._waiting and not (is_small and self._waiting.takes(shape)):
+        if self._waiting and not (is_small and self._waiting.has_room_for(shape)):
             self._count_waiting()
         if not self._tensors:
             self._begin(shape, reference.dtype, backend.dtype)
-        elif self._channels is not None and not self._channels.fits(shape):
+        elif self._channels is not None and not self._channels.has_same_channels(shape):
             self._channels = self._axis = None
         self._tensors += 1
         self._samples.add(sample)
@@ -230,25 +230,25 @@ class Profiler:
         buffers = scratch()
         with np.errstate(all="ignore"):
             values = waiting.read(buffers)
-            # Stacked, they are one tensor with an additional dimension.
+            # Stacked tensors are one tensor with an additional first dimension, so the channel axis moves by one.
             axis = None if self._axis is None else self._axis % len(waiting.shape) + 1
-            for stretch in stretches((len(waiting.sides), *waiting.shape), axis):
+            for stretch in channel_stretches((len(waiting.sides), *waiting.shape), axis):
                 part = slice(stretch.start, stretch.stop)
                 singles = values[0][part], values[1][part]
-                self._count(_widened(singles, stretch.start, buffers), singles, stretch, buffers)
+                self._count(_widen_to_block(singles, stretch.start, buffers), singles, stretch, buffers)
 
     def _count_tensor(self, sides: tuple[RealBlocks, RealBlocks], cancelled: Callable[[], bool] | None) -> bool:
         buffers, no_lsb = scratch(), LsbSizes(None, ())
         single = sides[0].single and sides[1].single
         with np.errstate(all="ignore"):
-            for stretch in stretches(sides[1].shape, self._axis):
+            for stretch in channel_stretches(sides[1].shape, self._axis):
                 singles, span = None, (stretch.start, stretch.stop)
                 if single:
                     singles = (
                         sides[0].read_single(*span, buffers.singles[0]),
                         sides[1].read_single(*span, buffers.singles[1]),
                     )
-                    block = _widened(singles, stretch.start, buffers)
+                    block = _widen_to_block(singles, stretch.start, buffers)
                 else:
                     block = read_block(sides, span, no_lsb, buffers)
                 self._count(block, singles, stretch, buffers)
@@ -341,7 +341,7 @@ class Profiler:
         )
 
 
-def _widened(singles: tuple[np.ndarray, np.ndarray], start: int, buffers: Scratch) -> Block:
+def _widen_to_block(singles: tuple[np.ndarray, np.ndarray], start: int, buffers: Scratch) -> Block:
     """Return float32 values as a block of float64."""
     reference, backend = buffers.doubles[0][: singles[0].size], buffers.doubles[2][: singles[1].size]
     np.copyto(reference, singles[0])
@@ -357,7 +357,7 @@ def _add_remainders(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:
 def _common_limits(stats: ErrorStats) -> tuple[float, float] | None:
     """Return limits around the finite values of both sides; None if there are none.
 
-    A range wider than float64 is cut at both ends, and values beyond it are counted at the ends.
+    A range whose width exceeds float64 is cut at both ends. Values beyond are counted as below or above the bins.
     """
     extremes = (stats.reference_min, stats.reference_max, stats.backend_min, stats.backend_max)
     values = [value for value in extremes if value is not None]
@@ -366,8 +366,8 @@ def _common_limits(stats: ErrorStats) -> tuple[float, float] | None:
     low, high = min(values), max(values)
     largest_float = sys.float_info.max
     if low == high:
-        room = max(abs(low) / 2.0, sys.float_info.min) if low else 0.5
-        low, high = max(low - room, -largest_float), min(high + room, largest_float)
+        margin = max(abs(low) / 2.0, sys.float_info.min) if low else 0.5
+        low, high = max(low - margin, -largest_float), min(high + margin, largest_float)
     if high - low > largest_float:
         low, high = max(low, -largest_float / 2.0), min(high, largest_float / 2.0)
     return low, high

@@ -16,7 +16,7 @@ from qdebug.numerics.blocks import RealBlocks, scratch
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.range_histogram import RangeHistogram
 
-__all__ = ["QuantError", "QuantErrorCounter", "estimated_error"]
+__all__ = ["QuantError", "QuantErrorCounter", "estimate_error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,19 +106,19 @@ class QuantErrorCounter:
                 )
                 back = dequantize(quantize(real, self.quant), self.quant).reshape(-1)
                 flat = real.reshape(-1)
-                self._take(flat, back, np.rint(flat / scale) + zero_point)
+                self._add_errors(flat, back, np.rint(flat / scale) + zero_point)
                 return
             blocks, buffers = RealBlocks(values, quant), scratch()
             for start in range(0, blocks.size, BLOCK):
                 checkpoint()
                 stop = min(start + BLOCK, blocks.size)
                 if blocks.single:
-                    self._hold(blocks.read_single(start, stop, buffers.singles[0]), buffers.singles[1:3])
+                    self._add_range(blocks.read_single(start, stop, buffers.singles[0]), buffers.singles[1:3])
                 else:
                     real = blocks.read_double(start, stop, buffers.doubles[0], buffers.singles[0])
-                    self._hold(real, buffers.doubles[1:3])
+                    self._add_range(real, buffers.doubles[1:3])
 
-    def _hold(self, real: np.ndarray, buffers: Sequence[np.ndarray]) -> None:
+    def _add_range(self, real: np.ndarray, buffers: Sequence[np.ndarray]) -> None:
         """Quantize and dequantize a range like `quantize` and `dequantize`, for one scale and codes up to 16 bits."""
         work = real.dtype.type
         scale, zero_point = work(self.quant.real_scale.reshape(-1)[0]), int(self.quant.zero_point.reshape(-1)[0])
@@ -128,10 +128,10 @@ class QuantErrorCounter:
         np.rint(nearest, out=nearest)
         np.clip(nearest, work(low), work(high), out=back)
         np.multiply(back, scale, out=back)
-        self._take(real, back, nearest, zero_point)
+        self._add_errors(real, back, nearest, zero_point)
 
-    def _take(self, real: np.ndarray, back: np.ndarray, nearest: np.ndarray, zero_point: int = 0) -> None:
-        """Add a range.
+    def _add_errors(self, real: np.ndarray, back: np.ndarray, nearest: np.ndarray, zero_point: int = 0) -> None:
+        """Add the errors of a range.
 
         Args:
             real: The values.
@@ -164,22 +164,22 @@ class QuantErrorCounter:
             square_sum=self._square_sum,
             max_abs=self._max_abs,
             total=self._total,
-            used_codes=_span(self._nearest, (self._low, self._high)) if self._total else 0,
+            used_codes=_count_codes(self._nearest, (self._low, self._high)) if self._total else 0,
             exact=True,
         )
 
 
-def _span(nearest: tuple[float, float], ends: tuple[int, int]) -> int:
+def _count_codes(nearest: tuple[float, float], ends: tuple[int, int]) -> int:
     """Return the number of codes between two codes, inclusive, both clamped to the range of codes."""
     low, high = (min(max(code, ends[0]), ends[1]) for code in nearest)
     return int(high - low) + 1
 
 
-def _codes(histogram: RangeHistogram, scale: float, zero_point: int) -> tuple[float, float]:
+def _extreme_codes(histogram: RangeHistogram, scale: float, zero_point: int) -> tuple[float, float]:
     return float(np.rint(histogram.low / scale)) + zero_point, float(np.rint(histogram.high / scale)) + zero_point
 
 
-def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError:
+def estimate_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError:
     """Estimate the error from a histogram, without the values.
 
     A value that is not clipped adds scale**2 / 12, except for 0, which has an exact code. A clipped value adds the
@@ -209,10 +209,12 @@ def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError
     below = np.clip((low - half - edges[:-1]) / histogram.width, 0.0, 1.0) * (low - half > histogram.low)
     above = np.clip((edges[1:] - high - half) / histogram.width, 0.0, 1.0) * (high + half < histogram.high)
     middles = histogram.centers
-    apart_low, apart_high = np.maximum(low - middles, 0.0), np.maximum(middles - high, 0.0)
+    distance_below, distance_above = np.maximum(low - middles, 0.0), np.maximum(middles - high, 0.0)
     lost_low, lost_high = counts * below, counts * above
     inside = max(float(counts.sum() - lost_low.sum() - lost_high.sum()) - histogram.zeros, 0.0)
-    square_error = float((lost_low * apart_low**2 + lost_high * apart_high**2).sum()) + inside * scale**2 / 12.0
+    square_error = (
+        float((lost_low * distance_below**2 + lost_high * distance_above**2).sum()) + inside * scale**2 / 12.0
+    )
     return QuantError(
         clipped_low=round(float(lost_low.sum())),
         clipped_high=round(float(lost_high.sum())),
@@ -220,6 +222,6 @@ def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError
         square_sum=histogram.square_sum,
         max_abs=None,
         total=histogram.total,
-        used_codes=_span(_codes(histogram, scale, zero_point), ends) if histogram.total else 0,
+        used_codes=_count_codes(_extreme_codes(histogram, scale, zero_point), ends) if histogram.total else 0,
         exact=False,
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.affine import BLOCK, ScaleMap, centred, wide_parts
+from qdebug.numerics.affine import BLOCK, ScaleMap, subtract_zero_point, wide_parts
 from qdebug.numerics.blocks import Clamp, RealBlocks, make_comparable, scratch
 from qdebug.numerics.stats import Rails
 
@@ -38,7 +38,7 @@ class CodeRange:
                 wide_parts(ends, zero_point, scale, (high, low))
                 real: np.ndarray = high + low
             else:
-                real = (centred(ends, zero_point) * scale).astype(np.float32)
+                real = (subtract_zero_point(ends, zero_point) * scale).astype(np.float32)
         self._lowest, self._highest = real.reshape(2, *quant.scale.shape)
 
     def below(self, values: np.ndarray, start: int) -> np.ndarray:

@@ -128,7 +128,7 @@ class RangeHistogram:
         return out, width
 
 
-def _coarser(first: int, counts: np.ndarray, times: int) -> tuple[int, np.ndarray]:
+def _coarsen(first: int, counts: np.ndarray, times: int) -> tuple[int, np.ndarray]:
     """Return the first bin and the counts after doubling the width `times` times."""
     if not times:
         return first, counts
@@ -140,7 +140,7 @@ def _coarser(first: int, counts: np.ndarray, times: int) -> tuple[int, np.ndarra
     return start, out
 
 
-def _bin(value: float, exponent: int) -> int:
+def _bin_number(value: float, exponent: int) -> int:
     return math.floor(math.ldexp(value, -exponent))
 
 
@@ -151,7 +151,7 @@ def _least_exponent(low: float, high: float, bins: int) -> int:
     if not largest:
         return _LOWEST
     exponent = max(math.frexp(largest)[1] - math.frexp(float(bins))[1] - 1, _LOWEST)
-    while _bin(high, exponent) - _bin(low, exponent) >= bins and exponent < _HIGHEST:
+    while _bin_number(high, exponent) - _bin_number(low, exponent) >= bins and exponent < _HIGHEST:
         exponent += 1
     return exponent
 
@@ -186,7 +186,7 @@ def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
         # Bins are powers of two wide and start at 0, so a finer histogram becomes a coarser one by adding neighbouring
         # bins: counts stay exact, and the order of merging does not matter.
         exponent = max(_least_exponent(low, high, sizes[0]), *(histogram.exponent for histogram in filled))
-        coarse = [_coarser(histogram.first, histogram.counts, exponent - histogram.exponent) for histogram in filled]
+        coarse = [_coarsen(histogram.first, histogram.counts, exponent - histogram.exponent) for histogram in filled]
         first = min(start for start, _ in coarse)
         counts = np.zeros(max(start + part.size for start, part in coarse) - first, np.int64)
         for start, part in coarse:
@@ -213,13 +213,13 @@ class _Buffers(threading.local):
 
     def __init__(self) -> None:
         self.single, self.real, self.scaled = (np.empty(_BLOCK, kind) for kind in ("f4", "f8", "f8"))
-        self.places = np.empty(_BLOCK, np.int32)
+        self.bin_numbers = np.empty(_BLOCK, np.int32)
 
 
 _buffers = _Buffers()
 
 
-def _lanes(first: int, size: int) -> tuple[int, np.ndarray]:
+def _choose_lanes(first: int, size: int) -> tuple[int, np.ndarray]:
     """Return the number of counters per bin, and the offsets that map bin numbers of a row to counters.
 
     Each bin has two counters if no value is negative and bin numbers fit in 16 bits. Such tensors contain many zeros,
@@ -249,9 +249,9 @@ class RangeCounter:
         self._first, self._counts = 0, np.zeros(0, np.int64)
         self._low, self._high = math.nan, math.nan
         self._zeros = self._nan = self._infinite = 0
-        self._lanes, self._offsets = _lanes(0, 0)
+        self._lanes, self._offsets = _choose_lanes(0, 0)
         self._ranges: list[tuple[float, float]] = []
-        self._own = math.nan, math.nan
+        self._sample_range = math.nan, math.nan
 
     def add(self, values: np.ndarray | Statistics, quant: QuantParams | None = None) -> None:
         """Count the values of one sample.
@@ -268,7 +268,7 @@ class RangeCounter:
             self._add_statistics(values, quant)
             return
         blocks = RealBlocks(values, quant)
-        self._own = math.nan, math.nan
+        self._sample_range = math.nan, math.nan
         with np.errstate(all="ignore"):
             for start in range(0, blocks.size, _BLOCK):
                 checkpoint()
@@ -277,7 +277,7 @@ class RangeCounter:
                     self._add(blocks.read_single(start, stop, _buffers.single))
                 else:
                     self._add(blocks.read_double(start, stop, _buffers.real, _buffers.single))
-        self._ranges.append((self._own[0] + 0.0, self._own[1] + 0.0))
+        self._ranges.append((self._sample_range[0] + 0.0, self._sample_range[1] + 0.0))
 
     def _add_statistics(self, statistics: Statistics, quant: QuantParams | None) -> None:
         self._nan += statistics.nan
@@ -301,26 +301,26 @@ class RangeCounter:
         """Count a range of values, 1-D float32 or float64, not empty."""
         low, high = float(x.min()), float(x.max())
         if not (math.isfinite(low) and math.isfinite(high)):
-            x = self._finite(x)
+            x = self._drop_nonfinite(x)
             if not x.size:
                 return
             low, high = float(x.min()), float(x.max())
-        self._own = min(low, self._own[0]), max(high, self._own[1])
-        if not (self._low <= low and high <= self._high):  # also true while the range is NaN, before the first values
-            # 0.0 is added so that -0.0 does not depend on the order.
+        self._sample_range = min(low, self._sample_range[0]), max(high, self._sample_range[1])
+        if not (self._low <= low and high <= self._high):  # also true at first, when the range is NaN
+            # Adding 0.0 turns -0.0 into 0.0, so that the range does not depend on the order of values.
             self._low, self._high = min(low, self._low) + 0.0, max(high, self._high) + 0.0
             self._grow()
-        zero = _buffers.places.view(np.bool_)[: x.size]
+        zero = _buffers.bin_numbers.view(np.bool_)[: x.size]
         self._zeros += int(np.count_nonzero(np.equal(x, 0.0, out=zero)))
-        # Multiplied by a power of two, exactly: only a float32 that becomes smaller than float32 holds would round.
+        # Multiplying by a power of two is exact, unless a float32 underflows or the factor exceeds float32.
         if x.dtype == np.float32 and not 0 <= -self._exponent <= _SINGLE:
             x = x.astype(np.float64)
         scaled = _buffers.scaled.view(x.dtype)[: x.size]
         np.multiply(x, x.dtype.type(math.ldexp(1.0, -self._exponent)), out=scaled)
         if self._first < 0:
             np.floor(scaled, out=scaled)
-        # The cast rounds towards 0, which is down without negative values.
-        bin_indices = _buffers.places.view(self._offsets.dtype)
+        # The cast truncates, which rounds down if no value is negative.
+        bin_indices = _buffers.bin_numbers.view(self._offsets.dtype)
         np.copyto(bin_indices[: x.size], scaled, casting="unsafe")
         rows = bin_indices[: -(-x.size // _ROW) * _ROW].reshape(-1, _ROW)
         rows += self._offsets
@@ -328,7 +328,7 @@ class RangeCounter:
         for lane in range(self._lanes):
             self._counts += counts[lane * self._counts.size :][: self._counts.size]
 
-    def _finite(self, x: np.ndarray) -> np.ndarray:
+    def _drop_nonfinite(self, x: np.ndarray) -> np.ndarray:
         """Return the finite values, and count the others."""
         finite = np.isfinite(x)
         nan_count = int(np.count_nonzero(np.isnan(x)))
@@ -338,13 +338,13 @@ class RangeCounter:
 
     def _grow(self) -> None:
         exponent = max(_least_exponent(self._low, self._high, self._bins), self._exponent)
-        first, last = _bin(min(self._low, 0.0), exponent), _bin(max(self._high, 0.0), exponent)
+        first, last = _bin_number(min(self._low, 0.0), exponent), _bin_number(max(self._high, 0.0), exponent)
         counts = np.zeros(last - first + 1, np.int64)
         if self._counts.size:
-            start, before = _coarser(self._first, self._counts, exponent - self._exponent)
+            start, before = _coarsen(self._first, self._counts, exponent - self._exponent)
             counts[start - first : start - first + before.size] = before
         self._exponent, self._first, self._counts = exponent, first, counts
-        self._lanes, self._offsets = _lanes(first, counts.size)
+        self._lanes, self._offsets = _choose_lanes(first, counts.size)
 
     def histogram(self) -> RangeHistogram:
         """Return the counts so far."""

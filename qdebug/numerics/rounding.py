@@ -31,7 +31,7 @@ class Rounding:
         real_text: The same formula as NumPy text for the real numbers `v`.
         nudge: Computes the value to add before a shift, which rounds down, to get this rounding. It takes the integers
             and the number of bits, 0 to 62, and returns None for 0. None if the rounding does not apply to shifts.
-        ahead: A constant that is added before the nudge; None for 0.
+        ahead: Computes a value to add before the nudge, from the same arguments; None for 0.
         shift_text: NumPy text that divides the integers `v` by 2**bits and rounds, with `half` as half the divisor.
         rises: Computes a mask of the divisions that round up, from the integers, the quotient, the remainder and the
             distance to the divisor. None if the rounding does not apply to divisions.
@@ -48,19 +48,19 @@ class Rounding:
     rises: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None
 
 
-def _up(values: np.ndarray, out: Out = None) -> np.ndarray:
+def _round_up(values: np.ndarray, out: Out = None) -> np.ndarray:
     del out
     low = np.floor(values)
     # low is subtracted exactly for values >= 0; for values < 0 the result may round, but never across 0.5 from below.
     return np.asarray(low + (values - low >= 0.5))
 
 
-def _away(values: np.ndarray, out: Out = None) -> np.ndarray:
+def _round_away(values: np.ndarray, out: Out = None) -> np.ndarray:
     del out
-    return np.asarray(np.copysign(_up(np.abs(values)), values))
+    return np.asarray(np.copysign(_round_up(np.abs(values)), values))
 
 
-def _plus(values: np.ndarray, out: Out = None) -> np.ndarray:
+def _round_plus(values: np.ndarray, out: Out = None) -> np.ndarray:
     """Round by adding one half and rounding down, in the precision of the values."""
     shifted = np.add(values, values.dtype.type(0.5), out=out)
     return np.asarray(np.floor(shifted, out=shifted if isinstance(shifted, np.ndarray) else None))
@@ -74,7 +74,7 @@ def _below_half(shift: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(_half(shift) - 1, 0))
 
 
-def _moves(shift: np.ndarray) -> np.ndarray:
+def _is_shifted(shift: np.ndarray) -> np.ndarray:
     """Return 1 where a tie is possible and must be nudged, which excludes shifts by 0 bits."""
     return np.asarray(shift > 0, np.int64)
 
@@ -89,23 +89,23 @@ ROUNDINGS: Mapping[str, Rounding] = MappingProxyType(
             steps=_NEAREST,
             real=lambda values, out: np.asarray(np.rint(values, out=out)),
             real_text="np.rint(v)",
-            nudge=lambda wide, shift: np.asarray(_below_half(shift) + ((wide >> shift) & _moves(shift))),
+            nudge=lambda wide, shift: np.asarray(_below_half(shift) + ((wide >> shift) & _is_shifted(shift))),
             shift_text="(v + np.maximum(half - 1, 0) + ((v >> bits) & (bits > 0))) >> bits",
             rises=lambda _, quotient, rest, gap: (rest > gap) | ((rest == gap) & ((quotient & 1) == 1)),
         ),
         "away": Rounding(
             words="ties away from zero",
             steps=_EVERY,
-            real=_away,
+            real=_round_away,
             real_text="np.copysign(np.floor(np.abs(v)) + (np.abs(v) - np.floor(np.abs(v)) >= 0.5), v)",
-            nudge=lambda wide, shift: np.asarray(_half(shift) + ((wide >> 63) & -_moves(shift))),
+            nudge=lambda wide, shift: np.asarray(_half(shift) + ((wide >> 63) & -_is_shifted(shift))),
             shift_text="np.sign(v) * ((np.abs(v) + half) >> bits)",
             rises=lambda wide, _, rest, gap: (rest > gap) | ((rest == gap) & (wide >= 0)),
         ),
         "up": Rounding(
             words="ties up",
             steps=_EVERY | {"pre"},
-            real=_up,
+            real=_round_up,
             real_text="np.floor(v) + (v - np.floor(v) >= 0.5)",
             nudge=lambda _, shift: _half(shift),
             shift_text="(v + half) >> bits",
@@ -114,7 +114,7 @@ ROUNDINGS: Mapping[str, Rounding] = MappingProxyType(
         "down": Rounding(
             words="ties down",
             steps=_NEAREST,
-            real=lambda values, _: np.asarray(-_up(-values)),
+            real=lambda values, _: np.asarray(-_round_up(-values)),
             real_text="np.ceil(v) - (np.ceil(v) - v >= 0.5)",
             nudge=lambda _, shift: _below_half(shift),
             shift_text="(v + np.maximum(half - 1, 0)) >> bits",
@@ -143,7 +143,7 @@ ROUNDINGS: Mapping[str, Rounding] = MappingProxyType(
         "plus": Rounding(
             words="one half added, then truncated",
             steps=frozenset({"round"}),
-            real=_plus,
+            real=_round_plus,
             real_text="np.floor(v + v.dtype.type(0.5))",
         ),
         # double_round of TOSA's apply_scale_32: two roundings in one shift.

@@ -1,7 +1,7 @@
 """Errors of rounded results in units in the last place: whether they have one sign, so that they add up.
 
-Errors are measured against the right result rounded to nearest. Errors against the unrounded result may have one sign
-although every result is right, as for the quotients of whole numbers by 255.
+Errors are measured against the correct result rounded to nearest. Errors against the unrounded result may have one sign
+although every result is correct, as for the quotients of whole numbers by 255.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["RoundingErrors"]
 
 _BLOCK = 1 << 20
 """Elements examined at once."""
-_MOST = 2.0
-"""Largest error of an element that counts, in units in the last place."""
+_MAX_ERROR = 2.0
+"""Limit to which the error of each element is clipped, in units in the last place."""
 
 
 @dataclass(slots=True)
@@ -48,9 +48,9 @@ class RoundingErrors:
     Args:
         short: The format.
         joint_axes: Axes along which an error inside the computation may move all elements together, as the rounded
-            factor of a normalization does. They then count as one.
-        elements: Number of elements with a finite right result of full precision.
-        unequal: Number of these whose value is not the right one rounded to nearest.
+            factor of a normalization does. Such elements count as one.
+        elements: Number of elements whose correct result is finite and not subnormal.
+        unequal: Number of these elements that differ from the correct result rounded to nearest.
     """
 
     short: ShortFormat
@@ -65,17 +65,17 @@ class RoundingErrors:
 
         Args:
             unrounded: The results before rounding, any float dtype.
-            recorded: The rounded ones, in the same shape.
+            recorded: The recorded results, in the same shape.
         """
         last = tuple(range(-len(self.joint_axes), 0))
         length = math.prod(unrounded.shape[axis] for axis in self.joint_axes)
-        right, actual = (
+        correct, actual = (
             np.moveaxis(array, self.joint_axes, last).reshape(-1, max(length, 1)) for array in (unrounded, recorded)
         )
         rows = max(_BLOCK // max(length, 1), 1)
-        for start in range(0, len(right), rows):
+        for start in range(0, len(correct), rows):
             checkpoint()
-            self._add_rows(*(array[start : start + rows].astype(np.float64) for array in (right, actual)))
+            self._add_rows(*(array[start : start + rows].astype(np.float64) for array in (correct, actual)))
 
     def merge(self, other: RoundingErrors) -> None:
         """Add the errors of other results in the same format."""
@@ -85,40 +85,40 @@ class RoundingErrors:
             errors.total += added_errors.total
             errors.squares += added_errors.squares
 
-    def _add_rows(self, right: np.ndarray, actual: np.ndarray) -> None:
-        size = np.abs(right)
+    def _add_rows(self, correct: np.ndarray, actual: np.ndarray) -> None:
+        size = np.abs(correct)
         with np.errstate(invalid="ignore"):
-            is_counted = np.isfinite(right) & np.isfinite(actual) & (size >= self.short.normal)
+            is_counted = np.isfinite(correct) & np.isfinite(actual) & (size >= self.short.normal)
             is_counted &= size < self.short.largest
-        right, actual = np.where(is_counted, right, 1.0), np.where(is_counted, actual, 1.0)
-        errors = (actual - round_float(right, self.short, "even")) / unit_in_last_place(right, self.short)
+        correct, actual = np.where(is_counted, correct, 1.0), np.where(is_counted, actual, 1.0)
+        errors = (actual - round_float(correct, self.short, "even")) / unit_in_last_place(correct, self.short)
         self.elements += int(np.count_nonzero(is_counted))
         self.unequal += int(np.count_nonzero(errors))
         # Where terms cancel, a few errors of many units would outweigh all others.
-        errors = np.clip(errors, -_MOST, _MOST)
+        errors = np.clip(errors, -_MAX_ERROR, _MAX_ERROR)
         self.upward.add(errors.sum(axis=1))
-        self.outward.add((errors * np.sign(right)).sum(axis=1))
+        self.outward.add((errors * np.sign(correct)).sum(axis=1))
 
     @property
-    def _main(self) -> _Direction:
-        return max(self.outward, self.upward, key=lambda each: abs(each.total))
+    def _larger_direction(self) -> _Direction:
+        return max(self.outward, self.upward, key=lambda direction: abs(direction.total))
 
     @property
     def mean(self) -> float:
-        """Mean error in units in the last place, each at most 2, in the direction in which it is larger."""
-        return self._main.total / self.elements if self.elements else 0.0
+        """Mean error in units in the last place, each clipped to 2 units, in the direction of the larger mean."""
+        return self._larger_direction.total / self.elements if self.elements else 0.0
 
     @property
     def direction(self) -> str:
-        """That direction in words."""
-        if self._main is self.outward:
+        """The direction of the mean error, in words."""
+        if self._larger_direction is self.outward:
             return "away from zero" if self.mean > 0 else "toward zero"
         return "upward" if self.mean > 0 else "downward"
 
     @property
     def deviations(self) -> float:
         """Magnitude of the mean error in its own standard deviations."""
-        return self._main.deviations
+        return self._larger_direction.deviations
 
     @property
     def one_sided(self) -> bool:

@@ -189,10 +189,10 @@ def fitted_scale(scheme: QuantScheme, low: float, high: float) -> float:
     return max(low / (scheme.qmin - scheme.middle), high / (scheme.qmax - scheme.middle))
 
 
-def _asymmetric_or_glow(scheme: QuantScheme, low: float, high: float) -> _Choice:
+def _choose_by_default(scheme: QuantScheme, low: float, high: float) -> _Choice:
     """Choose asymmetric parameters like ONNX Runtime, symmetric ones like Glow (narrow int8 like ONNX Runtime)."""
     if scheme.kind == "asymmetric":
-        return _asymmetric(scheme, low, high)
+        return _choose_asymmetric(scheme, low, high)
     if scheme.kind == "symmetric_uint8" and low >= 0.0:
         scale = high / (scheme.qmax - scheme.qmin)
         return (scale, scheme.qmin) if scale >= _TINY else (1.0, scheme.qmin)
@@ -210,7 +210,7 @@ def _ceil_log2(value: float) -> int:
     return exponent - (mantissa == 0.5)
 
 
-def _asymmetric(scheme: QuantScheme, low: float, high: float) -> _Choice:
+def _choose_asymmetric(scheme: QuantScheme, low: float, high: float) -> _Choice:
     scale = (high - low) / (scheme.qmax - scheme.qmin)
     if scale < _TINY:
         return 1.0, min(max(0, scheme.qmin), scheme.qmax)
@@ -218,9 +218,9 @@ def _asymmetric(scheme: QuantScheme, low: float, high: float) -> _Choice:
     return scale, min(max(zero_point, scheme.qmin), scheme.qmax)
 
 
-def _onnxruntime(scheme: QuantScheme, low: float, high: float) -> _Choice:
+def _choose_like_onnxruntime(scheme: QuantScheme, low: float, high: float) -> _Choice:
     if scheme.kind == "asymmetric":
-        return _asymmetric(scheme, low, high)
+        return _choose_asymmetric(scheme, low, high)
     largest = max(-low, high)
     scale = 2.0 * largest / (scheme.qmax - scheme.qmin)
     if scale < _TINY:
@@ -228,7 +228,7 @@ def _onnxruntime(scheme: QuantScheme, low: float, high: float) -> _Choice:
     return scale, round((scheme.qmin + scheme.qmax) / 2.0)
 
 
-def _glow(scheme: QuantScheme, low: float, high: float) -> _Choice:
+def _choose_like_glow(scheme: QuantScheme, low: float, high: float) -> _Choice:
     """Choose like Glow: ends and scale in float32, intermediate values in float64, zero point with ties away from 0."""
     low, high = float(np.float32(low)), float(np.float32(high))
     qmin, qmax = scheme.qmin, scheme.qmax
@@ -251,7 +251,7 @@ def _glow(scheme: QuantScheme, low: float, high: float) -> _Choice:
     return scale, zero_point
 
 
-def _tvm(scheme: QuantScheme, low: float, high: float) -> _Choice:
+def _choose_like_tvm(scheme: QuantScheme, low: float, high: float) -> _Choice:
     """Choose like TVM Relay: the largest magnitude, optionally rounded up to a power of two, over 2**(bits - 1)."""
     largest = max(-low, high)
     if scheme.kind == "power_of_two":
@@ -263,18 +263,20 @@ def _tvm(scheme: QuantScheme, low: float, high: float) -> _Choice:
 RULES: Mapping[str, _Rule] = MappingProxyType(
     {
         "qdebug": _Rule(
-            choose=_asymmetric_or_glow, schemes=tuple(SCHEMES), summary="the least scale that holds the range"
+            choose=_choose_by_default, schemes=tuple(SCHEMES), summary="the least scale that holds the range"
         ),
         "onnxruntime": _Rule(
-            choose=_onnxruntime,
+            choose=_choose_like_onnxruntime,
             schemes=("asymmetric", "symmetric"),
             summary="compute_scale_zp; symmetric: 2 * largest / (qmax - qmin), zero point round((qmin + qmax) / 2)",
         ),
         "glow": _Rule(
-            choose=_glow, schemes=tuple(SCHEMES), summary="chooseQuantizationParams; a scale of 0 becomes 0.1"
+            choose=_choose_like_glow,
+            schemes=tuple(SCHEMES),
+            summary="chooseQuantizationParams; a scale of 0 becomes 0.1",
         ),
         "tvm": _Rule(
-            choose=_tvm,
+            choose=_choose_like_tvm,
             schemes=("symmetric", "power_of_two"),
             summary="largest / 2**(bits - 1) with codes -127..127; power_of_two rounds the range up, not the scale",
             narrow=True,

@@ -20,7 +20,7 @@ from qdebug.model.thresholds.rounding import (
 )
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["SHORT_FORMATS", "SINGLE", "ShortFormat", "fits", "format_of", "held_format", "to_tf32"]
+__all__ = ["SHORT_FORMATS", "SINGLE", "ShortFormat", "detect_rounded_format", "format_of", "is_exact_in", "to_tf32"]
 
 _STRETCH = 1 << 20
 """Elements examined at a time: 4 MB in float32, and a few milliseconds."""
@@ -74,7 +74,7 @@ def to_tf32(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), rounded.view(np.float32), values).astype(np.float32)
 
 
-def _through(dtype: Any) -> Callable[[np.ndarray], np.ndarray]:
+def _round_through(dtype: Any) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function that rounds to a dtype and back to float32."""
     return lambda values: np.asarray(values.astype(dtype).astype(np.float32))
 
@@ -85,28 +85,28 @@ SHORT_FORMATS = (
         bits=3,
         largest=57344.0,
         normal=2.0**-14,
-        rounded=_through(ml_dtypes.float8_e5m2),
+        rounded=_round_through(ml_dtypes.float8_e5m2),
     ),
     ShortFormat(
         name="float8_e4m3fn",
         bits=4,
         largest=448.0,
         normal=2.0**-6,
-        rounded=_through(ml_dtypes.float8_e4m3fn),
+        rounded=_round_through(ml_dtypes.float8_e4m3fn),
     ),
     ShortFormat(
         name="bfloat16",
         bits=8,
         largest=(2 - 2.0**-7) * 2.0**127,
         normal=2.0**-126,
-        rounded=_through(ml_dtypes.bfloat16),
+        rounded=_round_through(ml_dtypes.bfloat16),
     ),
     ShortFormat(
         name="float16",
         bits=11,
         largest=65504.0,
         normal=2.0**-14,
-        rounded=_through(np.float16),
+        rounded=_round_through(np.float16),
     ),
     ShortFormat(name="TF32", bits=11, largest=(2 - 2.0**-10) * 2.0**127, normal=2.0**-126, rounded=to_tf32),
 )
@@ -116,12 +116,12 @@ SINGLE = ShortFormat(
     bits=24,
     largest=(2 - 2.0**-23) * 2.0**127,
     normal=2.0**-126,
-    rounded=_through(np.float32),
+    rounded=_round_through(np.float32),
 )
 """The default format of values."""
 
 
-def fits(values: np.ndarray, short: ShortFormat) -> bool:
+def is_exact_in(values: np.ndarray, short: ShortFormat) -> bool:
     """Return whether a format holds all of the values exactly. NaN fits any format."""
     flat = values.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -141,13 +141,13 @@ def format_of(values: np.ndarray, *, read: Iterable[np.ndarray] = ()) -> ShortFo
         read: The inputs of their computation. If the values have too few digits to decide, such as subnormal numbers
             or zeros, they get the coarsest of these inputs' formats that they fit.
     """
-    stored_format = next((short for short in SHORT_FORMATS if short.name == values.dtype.name), None) or held_format(
-        values
-    )
+    stored_format = next(
+        (short for short in SHORT_FORMATS if short.name == values.dtype.name), None
+    ) or detect_rounded_format(values)
     if stored_format is not None or values.dtype not in (np.float32, np.float64) or not _may_fit(values):
         return stored_format
     units = [short.unit for short in map(format_of, read) if short is not None]
-    return held_format(values, known_unit=max(units)) if units else None
+    return detect_rounded_format(values, known_unit=max(units)) if units else None
 
 
 def _may_fit(values: np.ndarray) -> bool:
@@ -155,10 +155,10 @@ def _may_fit(values: np.ndarray) -> bool:
 
     Only the last format is tested, since it includes all others.
     """
-    return fits(values.reshape(-1)[:_FIRST], SHORT_FORMATS[-1])
+    return is_exact_in(values.reshape(-1)[:_FIRST], SHORT_FORMATS[-1])
 
 
-def held_format(values: np.ndarray, *, known_unit: float | None = None) -> ShortFormat | None:
+def detect_rounded_format(values: np.ndarray, *, known_unit: float | None = None) -> ShortFormat | None:
     """Return the shortest format that values in a longer format were rounded to; None if there is none.
 
     It is not sufficient that all elements fit a format, since whole numbers and codes times a power of two do as well.
@@ -174,7 +174,7 @@ def held_format(values: np.ndarray, *, known_unit: float | None = None) -> Short
     if not _may_fit(values):
         return None
     for short in SHORT_FORMATS:
-        if not (fits(values.reshape(-1)[:_FIRST], short) and fits(values, short)):
+        if not (is_exact_in(values.reshape(-1)[:_FIRST], short) and is_exact_in(values, short)):
             continue
         if short.unit == known_unit or _uses_all_digits(values, short):
             return short
@@ -182,7 +182,7 @@ def held_format(values: np.ndarray, *, known_unit: float | None = None) -> Short
 
 
 def _uses_all_digits(values: np.ndarray, short: ShortFormat) -> bool:
-    """Return whether the last digit is used at two powers of two. In whole numbers, only the largest power uses it."""
+    """Return whether values below the largest power of two use the last digit, too. Those of whole numbers do not."""
     first_values = values.reshape(-1)[:_STRETCH]
     significand, exponent = np.frexp(first_values[np.isfinite(first_values) & (first_values != 0)])
     last = np.mod(np.abs(significand) * 2.0**short.bits, 2) != 0

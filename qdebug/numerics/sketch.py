@@ -6,7 +6,7 @@ variance at most 2 |d|^4 / 64 (N. Alon, Y. Matias, M. Szegedy, "The space comple
 moments", STOC 1996, which needs signs of four elements to be independent).
 
 The signs are c_ij = s_i b_kj r_mj for element m of block k: s has a sign for each element, b one for each block and
-projection, r one for each place in a block and projection. Any four elements have independent signs through s; two
+projection, r one for each position in a block and projection. Any four elements have independent signs through s; two
 projections are uncorrelated through b and r. So the variance above holds, and a sketch costs one matrix product.
 
 A sum of many such terms is normally distributed in the limit, so that 64 mean_j y_j^2 / |d|^2 follows chi-squared with
@@ -35,7 +35,7 @@ __all__ = [
     "SquaredError",
     "block_signs",
     "element_sign_bits",
-    "place_signs",
+    "position_signs",
     "squared_error",
     "take_sketch",
 ]
@@ -85,14 +85,14 @@ def take_sketch(array: np.ndarray, quant: QuantParams | None) -> np.ndarray | No
             part = slice(start, start + BLOCK * _BATCH)
             real = real_values[part] if real_values is not None else dequantize(flat[part], quant, double=double)
             blocks = _signed_blocks(np.asarray(real), element_bits)
-            projections = blocks @ place_signs()
+            projections = blocks @ position_signs()
             projections *= _signs(block_bits, _BATCH * SKETCH_SIZE).reshape(_BATCH, SKETCH_SIZE)[: len(blocks)]
             sums += projections.sum(axis=0)
         return sums.astype(np.float32)
 
 
 def _signed_blocks(values: np.ndarray, generator: np.random.PCG64) -> np.ndarray:
-    """Return values with random signs, float64, as rows of `BLOCK` values. The last row is filled with 0."""
+    """Return values with random signs, float64, as rows of `BLOCK` values. The last row is padded with 0."""
     count = math.ceil(values.size / BLOCK)
     blocks = np.zeros((count, BLOCK))
     flat = blocks.reshape(-1)[: values.size]
@@ -111,8 +111,8 @@ def _signs(generator: np.random.PCG64, count: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=1)
-def place_signs() -> np.ndarray:
-    """Return the signs of each place in a block, for each projection."""
+def position_signs() -> np.ndarray:
+    """Return the signs of each position in a block, for each projection."""
     signs = _signs(np.random.PCG64(_SEED + 2), BLOCK * SKETCH_SIZE)
     return signs.reshape(BLOCK, SKETCH_SIZE).astype(np.float64)
 

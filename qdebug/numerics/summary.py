@@ -25,7 +25,7 @@ def take_statistics(array: np.ndarray, quant: QuantParams | None) -> Statistics:
     """
     dtype = logical_name(array.dtype)
     if not (is_float(dtype) or is_integer(dtype) or dtype == "bool"):
-        return _statistics(array.size, _Sums())
+        return _make_statistics(array.size, _Sums())
     flat = array.reshape(-1)
     double = is_wide_code(array.dtype)
     real_values = (
@@ -38,7 +38,7 @@ def take_statistics(array: np.ndarray, quant: QuantParams | None) -> Statistics:
             real_values[start : start + _BLOCK] if real_values is not None else dequantize(stored, quant, double=double)
         )
         sums.add(stored, np.asarray(real, dtype=np.float64), quant)
-    return _statistics(array.size, sums)
+    return _make_statistics(array.size, sums)
 
 
 class _Sums:
@@ -87,7 +87,7 @@ class _Sums:
             self.bins[row] += np.bincount(bin_indices[chosen], minlength=EXPONENT_BINS).astype(np.uint64)
 
 
-def _statistics(count: int, sums: _Sums) -> Statistics:
+def _make_statistics(count: int, sums: _Sums) -> Statistics:
     has_finite = sums.finite > 0
     return Statistics(
         count=count,

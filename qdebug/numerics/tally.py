@@ -140,7 +140,7 @@ class Extremes:
         self.high = max(self.high, high)
 
 
-def _larger(first: float | None, second: float | None) -> float | None:
+def _max_or_none(first: float | None, second: float | None) -> float | None:
     if first is None or second is None:
         return second if first is None else first
     return max(first, second)
@@ -178,31 +178,31 @@ class Tally:
     products: ScaledSum = field(default_factory=ScaledSum)
     bias: ScaledSum = field(default_factory=ScaledSum)
 
-    def offer_abs(self, difference: float, flat: int) -> None:
+    def update_max_abs(self, difference: float, flat: int) -> None:
         """Update the maximum with the largest finite difference of a range, at its first position."""
         if self.max_abs is None or difference > self.max_abs:
             self.max_abs = difference
             if self.worst is None or not self.worst.nonfinite:
-                self.worst = self._place(flat, difference, nonfinite=False)
+                self.worst = self._make_worst(flat, difference, nonfinite=False)
 
-    def _place(self, flat: int, difference: float, *, nonfinite: bool) -> Worst:
+    def _make_worst(self, flat: int, difference: float, *, nonfinite: bool) -> Worst:
         return Worst(nonfinite=nonfinite, difference=difference, flat=flat, sample=self.sample, shape=self.shape)
 
-    def offer_nonfinite(self, flat: int) -> None:
+    def update_first_nonfinite(self, flat: int) -> None:
         """Update the worst element with the first disagreement of a range about a non-finite value."""
         if self.worst is None or not self.worst.nonfinite:
-            self.worst = self._place(flat, math.inf, nonfinite=True)
+            self.worst = self._make_worst(flat, math.inf, nonfinite=True)
 
-    def offer_rel(self, quotient: float) -> None:
+    def update_max_rel(self, quotient: float) -> None:
         """Update the maximum with the largest relative difference of a range."""
-        self.max_rel = _larger(self.max_rel, quotient)
+        self.max_rel = _max_or_none(self.max_rel, quotient)
 
-    def offer_lsb(self, lsb: float) -> None:
+    def update_max_lsb(self, lsb: float) -> None:
         """Update the maximum with the largest difference of a range in LSB."""
-        self.max_lsb = _larger(self.max_lsb, lsb)
+        self.max_lsb = _max_or_none(self.max_lsb, lsb)
 
     def add_bias(self, total: float, exponent: int, count: int) -> None:
-        """Add the signed differences in LSB of `count` elements that differ, total * 2**exponent altogether."""
+        """Add the signed differences in LSB of `count` elements that differ. Their sum is total * 2**exponent."""
         self.bias.add(total, exponent)
         self.biased += count
 
@@ -211,7 +211,7 @@ class Tally:
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in _MAXIMA:
-            setattr(self, name, _larger(getattr(self, name), getattr(other, name)))
+            setattr(self, name, _max_or_none(getattr(self, name), getattr(other, name)))
         if other.worst is not None and (self.worst is None or other.worst.rank > self.worst.rank):
             self.worst = other.worst
         self.reference.add(other.reference.low, other.reference.high)
@@ -250,17 +250,17 @@ class Tally:
     def stats(self) -> ErrorStats:
         """Return the metrics as defined in `metric_table`."""
         n, worst = self.finite, self.worst
-        spoilt = self.nonfinite > 0  # do not report good metrics of the finite elements only
+        has_nonfinite = self.nonfinite > 0  # do not report good metrics of the finite elements only
         return ErrorStats(
             count=self.count,
-            max_abs=math.inf if spoilt else self.max_abs,
+            max_abs=math.inf if has_nonfinite else self.max_abs,
             mean_abs=self.sum_abs.mean(n) if n else None,
             rmse=self.error_squares.root_mean(n) if n else None,
             max_rel=self.max_rel,
             zero_refs=self.zero_refs,
-            rel_l2=math.nan if spoilt else self._rel_l2() if n else None,
-            sqnr_db=math.nan if spoilt else self._sqnr_db() if n else None,
-            cosine=math.nan if spoilt else self._cosine() if n else None,
+            rel_l2=math.nan if has_nonfinite else self._rel_l2() if n else None,
+            sqnr_db=math.nan if has_nonfinite else self._sqnr_db() if n else None,
+            cosine=math.nan if has_nonfinite else self._cosine() if n else None,
             max_lsb=self.max_lsb,
             lsb_bias=self._lsb_bias(),
             mismatches=self.mismatches,
@@ -301,14 +301,14 @@ class Tally:
         (a2, a_exponent), (b2, b_exponent) = reference_sum.normalized(), backend_sum.normalized()
         even = (a_exponent + b_exponent) // 2 * 2
         norms = math.sqrt(math.ldexp(a2 * b2, a_exponent + b_exponent - even))  # in units of 2**(even / 2)
-        # 1 - cosine keeps all digits: float32 blocks derive the product from a small squared error.
+        # float32 blocks derive the product from a small squared error, so 1 - cosine keeps all its digits.
         return max(-1.0, min(1.0, self.products.at_exponent(even // 2) / norms))
 
 
-_COUNTS = tuple(each.name for each in fields(Tally) if each.type == "int" and each.name != "sample")
-_MAXIMA = tuple(each.name for each in fields(Tally) if each.type == "float | None")
-_SUMS = tuple(each.name for each in fields(Tally) if each.type == "ScaledSum")
+_COUNTS = tuple(entry.name for entry in fields(Tally) if entry.type == "int" and entry.name != "sample")
+_MAXIMA = tuple(entry.name for entry in fields(Tally) if entry.type == "float | None")
+_SUMS = tuple(entry.name for entry in fields(Tally) if entry.type == "ScaledSum")
 
 
 def _finite_or_none(value: float) -> float | None:
-    return value + 0.0 if math.isfinite(value) else None  # 0.0 and -0.0 are equal, and either may come first
+    return value + 0.0 if math.isfinite(value) else None  # -0.0 becomes 0.0: which is kept depends on the order

@@ -12,7 +12,7 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model.dtypes import is_integer
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.accumulate import lsb_of, same_elements
+from qdebug.numerics.accumulate import has_same_elements, lsb_of
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.block_error import exact_difference, read_block, real_values
 from qdebug.numerics.blocks import Clamp, RealBlocks, make_comparable, scratch
@@ -20,11 +20,11 @@ from qdebug.numerics.lsb import LsbSizes, difference_in_lsb, whole_lsb
 from qdebug.numerics.stats import WorstElement
 from qdebug.numerics.tally import Block
 
-__all__ = ["WorstColumns", "WorstPlaces", "worst_elements"]
+__all__ = ["WorstCollector", "WorstColumns", "worst_elements"]
 
 _WIDTH = 256
-"""Number of columns whose largest elements set the minimum size of candidates."""
-_NOTHING = np.full(1024, None)
+"""Number of columns whose maxima give a lower bound for the largest elements."""
+_NONES = np.full(1024, None)
 
 
 def worst_elements(
@@ -57,15 +57,15 @@ def worst_elements(
     first, second = make_comparable(
         RealBlocks(reference, reference_quant, clamps[0]), RealBlocks(backend, backend_quant, clamps[1])
     )
-    if not same_elements(first.shape, second.shape):
+    if not has_same_elements(first.shape, second.shape):
         raise UsageError(f"The reference has shape {first.shape}, but the backend has {second.shape}.")
-    keeper, buffers, no_lsb = WorstPlaces(k), scratch(), LsbSizes(None, ())
+    collector, buffers, no_lsb = WorstCollector(k), scratch(), LsbSizes(None, ())
     with np.errstate(all="ignore"):
-        keeper.start((first, second), lsb_of(first, second), sample)
+        collector.start((first, second), lsb_of(first, second), sample)
         for start in range(0, second.size, BLOCK):
             block = read_block((first, second), (start, min(start + BLOCK, second.size)), no_lsb, buffers)
-            keeper.add(block, np.absolute(exact_difference(block)))
-    return keeper.worst_so_far().elements()
+            collector.add(block, np.absolute(exact_difference(block)))
+    return collector.worst_so_far().elements()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +84,17 @@ class _Tensors:
         return numbers + self.number, positions
 
     def codes(self, side: int, numbers: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Return a side's codes as Python integers; None if the side has no codes or float codes."""
+        """Return a side's codes as Python integers; None without quantization, and for codes that are not whole."""
         if not self.sides[0][side].quantized:
-            return _empty_columns(positions.size)
-        return self._whole(side, numbers, positions)
+            return _empty_column(positions.size)
+        return self._stored_integers(side, numbers, positions)
 
     def values(self, side: int, numbers: np.ndarray, positions: np.ndarray, real: np.ndarray) -> np.ndarray:
         """Return a side's values; Python integers for an integer tensor, since float64 cannot hold all of them."""
-        return self._whole(side, numbers, positions) if self.sides[0][side].integer else real
+        return self._stored_integers(side, numbers, positions) if self.sides[0][side].integer else real
 
-    def _whole(self, side: int, numbers: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Return a side's stored elements as Python integers; None for other types."""
+    def _stored_integers(self, side: int, numbers: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Return a side's stored elements as Python integers; None for elements that are not whole numbers."""
         integers = np.full(positions.size, None)
         dtype = self.sides[0][side].dtype
         integer = is_integer(dtype.name) or dtype == np.bool_
@@ -141,7 +141,7 @@ class WorstColumns:
         )
 
 
-class WorstPlaces:
+class WorstCollector:
     """Collects the elements with the largest differences, tensor by tensor, range by range in C order.
 
     Args:
@@ -153,7 +153,7 @@ class WorstPlaces:
         self._floor = -1.0
         self._seen: list[tuple[int, int, tuple[int, ...]]] = []
         self._tensors: _Tensors | None = None
-        self._found: tuple[np.ndarray, ...] = ()
+        self._worst: tuple[np.ndarray, ...] = ()
 
     def start(self, sides: tuple[RealBlocks, RealBlocks], lsb: LsbSizes, sample: int, step: int = 0) -> None:
         """Begin the tensors of a sample and step of a stateful network; `lsb` is the size of an LSB."""
@@ -190,28 +190,28 @@ class WorstPlaces:
         if not self._k or largest <= max(self._floor, 0.0):  # false for NaN
             return
         ranks = magnitudes if math.isfinite(largest) else _ranks(block, magnitudes)
-        positions = _largest(ranks, self._k, self._floor)
+        positions = _largest_positions(ranks, self._k, self._floor)
         if positions.size:
-            positions = positions[self._order(ranks[positions])]
-            self._merge(_columns(self._tensors, block, ranks[positions], positions))
+            positions = positions[self._sort_worst_first(ranks[positions])]
+            self._merge(_make_columns(self._tensors, block, ranks[positions], positions))
 
-    def _order(self, ranks: np.ndarray) -> np.ndarray:
+    def _sort_worst_first(self, ranks: np.ndarray) -> np.ndarray:
         """Return the positions of the largest ranks, largest first. Ties are ordered by index."""
         return np.asarray((-ranks).argsort(kind="stable")[: self._k])
 
     def _merge(self, fresh: tuple[np.ndarray, ...]) -> None:
         """Merge new elements into the sorted list."""
-        if self._found:
-            merged = tuple(np.concatenate(columns) for columns in zip(self._found, fresh, strict=True))
-            order = self._order(merged[0])
+        if self._worst:
+            merged = tuple(np.concatenate(columns) for columns in zip(self._worst, fresh, strict=True))
+            order = self._sort_worst_first(merged[0])
             fresh = tuple(column[order] for column in merged)
-        self._found = fresh
+        self._worst = fresh
         if fresh[0].size == self._k:
             self._floor = fresh[0].item(-1)
 
     def worst_so_far(self) -> WorstColumns:
         """Return the worst elements so far."""
-        return WorstColumns(tuple(self._seen), self._found[1:])
+        return WorstColumns(tuple(self._seen), self._worst[1:])
 
 
 def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
@@ -223,18 +223,18 @@ def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
     return np.where(finite, np.minimum(magnitudes, np.finfo(np.float64).max), np.where(agree, 0.0, np.inf))
 
 
-def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
-    """Return the positions, in order, of the k largest ranks above a floor and above 0, plus some; ties: the first.
+def _largest_positions(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
+    """Return the ascending positions of the k largest ranks above a floor and above 0, and possibly of some more.
 
     Args:
-        ranks: Not negative, no NaN.
-        k: How many.
-        floor: Negative for none.
+        ranks: Not negative, no NaN. Among equal ranks, the first ones are returned.
+        k: Number of ranks.
+        floor: Exclusive lower bound; negative for none.
     """
     if floor > 0.0 or ranks.size <= k:
         return (ranks > max(floor, 0.0)).nonzero()[0]
     rows = ranks.size // _WIDTH
-    if rows > 1 and k < _WIDTH:  # the maxima of k columns are k elements: smaller ones cannot be among the k worst
+    if rows > 1 and k < _WIDTH:  # k column maxima reach the k-th largest of them: smaller elements cannot qualify
         largest = np.maximum.reduce(ranks[: rows * _WIDTH].reshape(rows, _WIDTH), axis=0)
         largest.partition(_WIDTH - k)
         positions = (ranks >= largest[_WIDTH - k]).nonzero()[0]
@@ -247,7 +247,7 @@ def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
     return np.sort(np.concatenate((above, np.flatnonzero(ranks == threshold)[: k - above.size])))
 
 
-def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, ...]:
+def _make_columns(tensors: _Tensors, block: Block, ranks: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return the columns for the given elements of a block."""
     rests = (block.reference_rest, block.backend_rest)
     picked = Block(
@@ -262,7 +262,7 @@ def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, positions: np.n
     backend = real_values(picked.backend, picked.backend_rest)
     numbers, flat = tensors.locate(positions + block.start)
     difference = exact_difference(picked)
-    lsb = _empty_columns(positions.size)
+    lsb = _empty_column(positions.size)
     if tensors.lsb.is_known:
         step = tensors.lsb.at(flat)
         whole = tensors.lsb.whole and bool(np.isfinite(difference).all())
@@ -272,5 +272,5 @@ def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, positions: np.n
     return (ranks, numbers, flat, *side_values, difference, lsb.astype(object), *codes)
 
 
-def _empty_columns(size: int) -> np.ndarray:
-    return _NOTHING[:size] if size <= _NOTHING.size else np.full(size, None)
+def _empty_column(size: int) -> np.ndarray:
+    return _NONES[:size] if size <= _NONES.size else np.full(size, None)

@@ -33,7 +33,7 @@ from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.run import one_thread
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import Variant, describe, keys_of, parse_variant
+from qdebug.replay.variant import Variant, describe, parse_variant, variant_keys
 from qdebug.running.feeds import ArrayFeeds
 from qdebug.running.record import record_feeds
 from qdebug.session import opened_recording
@@ -424,7 +424,7 @@ def _cover_by_variants(fits: Mapping[str, frozenset[str]], count: int) -> dict[s
 def _keys(kind: str, recording: Recording) -> tuple[str, ...]:
     """Return the keys of the nodes of a kind, most specific first. All nodes have the same types."""
     for _, unit, _ in _nodes_of_kind(kind, recording):
-        return keys_of(kind, unit.branch, unit.dtypes)
+        return variant_keys(kind, unit.branch, unit.dtypes)
     return (kind,)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from qdebug.model.dtypes import LOGICAL_DTYPES, is_float, logical_dtype
 from qdebug.model.kept import EXPONENT_BINS, Kept, Statistics
-from qdebug.numerics.sketch import BLOCK, block_signs, element_sign_bits, place_signs
+from qdebug.numerics.sketch import BLOCK, block_signs, element_sign_bits, position_signs
 
 __all__ = ["is_on_device", "placeholder_of", "take_device_record"]
 
@@ -114,7 +114,7 @@ def _element_sign_bits_on(torch: Any, device: str, blocks: int) -> Any:
 
 @lru_cache(maxsize=8)
 def _place_signs_on(torch: Any, device: str) -> Any:
-    return torch.from_numpy(place_signs().copy()).to(device)
+    return torch.from_numpy(position_signs().copy()).to(device)
 
 
 def _hash_bits(torch: Any, flat: Any) -> Any:

@@ -28,7 +28,7 @@ from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.run import one_thread, run_as_recorded
 from qdebug.replay.segment import run_real
-from qdebug.replay.stacked import LATEST, STACKED_ELEMENTS, STACKED_MOST, can_stack
+from qdebug.replay.stacked import LATEST_OPSET, MAX_STACKED_ELEMENTS, MAX_STACKED_RUNS, can_stack
 
 __all__ = ["Change", "EditedReplay", "merge_changes"]
 
@@ -143,7 +143,9 @@ class EditedReplay:
 
     def group_places(self, places: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
         """Group places that are replayed together: as many as fit into a core's cache."""
-        group_size = max(1, min(STACKED_MOST, STACKED_ELEMENTS // self._max_elements(places[0]))) if places else 1
+        group_size = (
+            max(1, min(MAX_STACKED_RUNS, MAX_STACKED_ELEMENTS // self._max_elements(places[0]))) if places else 1
+        )
         for start in range(0, len(places), group_size):
             yield places[start : start + group_size]
 
@@ -277,7 +279,7 @@ class EditedReplay:
             inputs = [values[name][0] if name in values else None for name in real_node.inputs]
             quants = [self._run.graph.tensors[name].quant for name in (*varying_names, node.outputs[0])]
             has_single_scales = not any(quant is not None and quant.per_channel for quant in quants)
-            version = opset.get("", LATEST)
+            version = opset.get("", LATEST_OPSET)
             self._is_stackable[node.name, is_varying] = has_single_scales and can_stack(
                 real_node, version, inputs, is_varying, output_shape
             )

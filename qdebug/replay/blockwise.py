@@ -13,16 +13,18 @@ import numpy as np
 
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["by_rows", "cut", "elementwise", "part_of"]
+__all__ = ["by_rows", "elementwise", "parameter_block", "split_shape"]
 
 _BLOCK = 1 << 16
-"""Elements of a block."""
+"""Elements per block."""
 _LARGE = 1 << 20
 """Largest array that is not split: a few milliseconds of work."""
 
 
-def cut(shape: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
-    """Yield the blocks that partition a shape: slices along one axis, with single indices along the axes before it.
+def split_shape(shape: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
+    """Yield the blocks that partition a shape, each as one slice per axis.
+
+    A block is a range along one axis. It has a single index along earlier axes and spans the later axes.
 
     Args:
         shape: The shape.
@@ -39,12 +41,12 @@ def cut(shape: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
     axis -= 1
     step = max(1, limit // inner)
     rest = tuple(slice(0, n) for n in shape[axis + 1 :])
-    for lead in np.ndindex(*shape[:axis]):
+    for leading_index in np.ndindex(*shape[:axis]):
         for first in range(0, shape[axis], step):
-            yield (*(slice(i, i + 1) for i in lead), slice(first, min(first + step, shape[axis])), *rest)
+            yield (*(slice(i, i + 1) for i in leading_index), slice(first, min(first + step, shape[axis])), *rest)
 
 
-def part_of(parameter: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
+def parameter_block(parameter: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
     """Return the part of a parameter that broadcasts to a block."""
     if parameter.ndim == 0:
         return parameter
@@ -63,7 +65,7 @@ def elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.
     try:
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError:
-        return function(*arrays)  # numpy raises the error with the shapes
+        return function(*arrays)  # let numpy raise the error, which names the shapes
     order = _memory_order(shape, arrays) if prod(shape) > _LARGE else None
     if order is None:
         return function(*arrays)
@@ -73,9 +75,9 @@ def elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.
     ]
     sizes = tuple(shape[axis] for axis in order)
     out: np.ndarray | None = None
-    for block in cut(sizes, _BLOCK):
+    for block in split_shape(sizes, _BLOCK):
         checkpoint()
-        part = function(*(part_of(array, block) for array in permuted))
+        part = function(*(parameter_block(array, block) for array in permuted))
         if out is None:
             out = np.empty(sizes, part.dtype)
         out[block] = part
@@ -83,7 +85,7 @@ def elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.
 
 
 def _memory_order(shape: tuple[int, ...], arrays: tuple[np.ndarray, ...]) -> tuple[int, ...] | None:
-    """Return the memory order of the dimensions of a result; None if it is not simple to determine."""
+    """Return the axes of a result from outermost to innermost in memory; None if the operands share no such order."""
     c_order = tuple(range(len(shape)))
     full_shape = [array for array in arrays if array.shape == shape]
     order = c_order if not full_shape else tuple(sorted(c_order, key=lambda axis: -full_shape[0].strides[axis]))
@@ -101,24 +103,24 @@ def _memory_order(shape: tuple[int, ...], arrays: tuple[np.ndarray, ...]) -> tup
 def by_rows(
     function: Callable[[np.ndarray], tuple[np.ndarray, ...]], array: np.ndarray, axes: int
 ) -> tuple[np.ndarray, ...]:
-    """Apply a function to parts of an array along its first axes.
+    """Apply a function to blocks of an array along its leading axes.
 
     Args:
-        function: Called with all dimensions; returns arrays with the same extents along those axes. Each index along
-            them must be computed independently.
+        function: Called with a block that keeps all dimensions; returns arrays with the same extents along the leading
+            axes. The results at a leading index must depend only on the elements at that index.
         array: The array.
-        axes: Number of independent leading axes.
+        axes: Number of leading axes.
     """
-    lead = array.shape[:axes]
-    if array.size <= _LARGE or prod(lead) < 2 or not array.flags.c_contiguous:
+    leading_shape = array.shape[:axes]
+    if array.size <= _LARGE or prod(leading_shape) < 2 or not array.flags.c_contiguous:
         return function(array)
     inner = prod(array.shape[axes:])
     out: list[np.ndarray] = []
-    for block in cut(lead, max(_BLOCK // inner, 1)):
+    for block in split_shape(leading_shape, max(_BLOCK // inner, 1)):
         checkpoint()
         parts = function(array[block])
         if not out:
-            out = [np.empty((*lead, *part.shape[axes:]), part.dtype) for part in parts]
+            out = [np.empty((*leading_shape, *part.shape[axes:]), part.dtype) for part in parts]
         for result, part in zip(out, parts, strict=True):
             result[block] = part
     return tuple(out)

@@ -1,8 +1,8 @@
-"""Unpack weights of a few bits that are packed into bytes, with one scale per block. Begin at `blockwise_weight`.
+"""Unpack weights whose codes of a few bits are packed into bytes, with a scale per block. Begin at `blockwise_weight`.
 
-The layouts are those of com.microsoft (onnxruntime, docs/ContribOperators.md). MatMulNBits stores columns, each as
-blocks of `block_size` rows packed lowest bits first; zero points are packed likewise, block by block of a column.
-MatMulBnb4 has levels instead of codes, and GatherBlockQuantized a table.
+The layouts are those of com.microsoft (onnxruntime, docs/ContribOperators.md). MatMulNBits stores its weight column by
+column. Each column is split into blocks of `block_size` rows, packed lowest bits first. The zero points of a column's
+blocks are packed in the same way. MatMulBnb4 stores indices into 16 levels, and GatherBlockQuantized a lookup table.
 """
 
 from __future__ import annotations
@@ -16,23 +16,30 @@ from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.model.dtypes import logical_name
 
-__all__ = ["blockwise_weight", "codes_in_bytes", "half_steps", "packed_inputs", "rounded_in_blocks", "rounds_data"]
+__all__ = [
+    "blockwise_weight",
+    "can_round_data",
+    "max_rounding_errors",
+    "packed_inputs",
+    "round_in_blocks",
+    "unpack_codes",
+]
 
-_INT8 = 4
+_INT8_ACCURACY_LEVEL = 4
 """Accuracy level at which data may be rounded to 8-bit codes."""
 _LARGEST = 127
 
 
-def rounds_data(node: Node) -> bool:
+def can_round_data(node: Node) -> bool:
     """Return whether a node is a MatMulNBits that may round its data to 8-bit codes block by block.
 
     Its accuracy level permits it; whether it happens depends on the runtime and the CPU.
     """
-    return operators.of(node.op).packed is not None and node.attrs.get("accuracy_level") == _INT8
+    return operators.of(node.op).packed is not None and node.attrs.get("accuracy_level") == _INT8_ACCURACY_LEVEL
 
 
-def rounded_in_blocks(x: np.ndarray, block: int) -> np.ndarray:
-    """Round data to 8-bit codes, scaled so that each block's largest magnitude is 127. Return real numbers."""
+def round_in_blocks(x: np.ndarray, block: int) -> np.ndarray:
+    """Quantize data to 8-bit codes, with each block's largest magnitude as code 127, and dequantize them again."""
     blocks = -(-x.shape[-1] // block)
     padded = np.zeros((*x.shape[:-1], blocks * block), np.float32)
     padded[..., : x.shape[-1]] = x
@@ -44,10 +51,12 @@ def rounded_in_blocks(x: np.ndarray, block: int) -> np.ndarray:
 
 
 def packed_inputs(node: Node) -> tuple[str, ...]:
-    """Return the constants of a packed weight: codes, scales and zero points, if any."""
+    """Return the names of the constants of a packed weight: codes, scales and zero points, if any."""
     packed = operators.of(node.op).packed
     positions = packed.inputs if packed else ()
-    return tuple(node.inputs[at] for at in positions if at < len(node.inputs) and node.inputs[at])
+    return tuple(
+        node.inputs[position] for position in positions if position < len(node.inputs) and node.inputs[position]
+    )
 
 
 def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -77,7 +86,7 @@ def _layout(node: Node) -> str:
     return packed.layout if packed else ""
 
 
-def half_steps(node: Node, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
+def max_rounding_errors(node: Node, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Return the maximum rounding error of each element of a packed weight.
 
     Args:
@@ -88,14 +97,15 @@ def half_steps(node: Node, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
     if _layout(node) == "levels":
         return np.asarray(np.abs(scales) * _half_gaps(_levels(node))[np.searchsorted(np.sort(_levels(node)), codes)])
     half = np.abs(scales) / 2
-    # There is one more code below zero, so the largest magnitude of the other sign is clipped.
+    # Without zero points there is one more negative code than positive ones. A value at the highest code may therefore
+    # have been clipped, with an error of up to one step.
     if len(packed_inputs(node)) < 3:
         half = np.where(codes == np.max(-codes, initial=1) - 1, 2 * half, half)
     return np.asarray(half)
 
 
 def _half_gaps(levels: np.ndarray) -> np.ndarray:
-    """Return half the wider gap of each sorted level to its neighbours."""
+    """Return, for each level in ascending order, half the wider of the gaps to its neighbours."""
     ordered = np.sort(levels)
     gaps = np.diff(ordered)
     return np.asarray(np.maximum(np.append(gaps, 0), np.insert(gaps, 0, 0)) / 2, np.float32)
@@ -112,7 +122,7 @@ def _unpack_columns(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.nd
     packed, scale = values[names[1]], values[names[2]]
     if bits not in (1, 2, 4, 8) or packed.dtype != np.uint8 or scale.size != columns * blocks:
         raise KernelError(f"Node {node.name!r} has a weight of {packed.shape} and {scale.size} scales.")
-    codes = codes_in_bytes(packed.reshape(columns, -1), bits)
+    codes = unpack_codes(packed.reshape(columns, -1), bits)
     if codes.shape[1] < blocks * block:
         raise KernelError(f"Node {node.name!r} has {codes.shape[1]} codes a column; expected {blocks * block}.")
     # Packed as [columns, blocks, block] with each column padded to whole blocks (ContribOperators.md, MatMulNBits).
@@ -130,7 +140,7 @@ _NF4 = (
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
 """The 16 levels of 4-bit codes. Source: onnxruntime, blockwise_quant_block_bnb4.h; Dettmers et al. 2023, QLoRA."""
-_LEVELS = tuple(np.array(each, np.float32) for each in ((*_FP4, *(-level for level in _FP4)), _NF4))
+_LEVELS = tuple(np.array(levels, np.float32) for levels in ((*_FP4, *(-level for level in _FP4)), _NF4))
 
 
 def _levels(node: Node) -> np.ndarray:
@@ -176,8 +186,8 @@ def _unpack_table(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndar
     if data.dtype == np.uint8:
         if bits not in (2, 4, 8):
             raise KernelError(f"Node {node.name!r} has bits {bits!r}; expected 2, 4 or 8.")
-        codes, zero = codes_in_bytes(data, bits), np.float32(2 ** (bits - 1))
-        zero_points = None if zero_points is None else codes_in_bytes(zero_points, bits)[..., : scale.shape[-1]]
+        codes, zero = unpack_codes(data, bits), np.float32(2 ** (bits - 1))
+        zero_points = None if zero_points is None else unpack_codes(zero_points, bits)[..., : scale.shape[-1]]
     elif logical_name(data.dtype) in ("int4", "uint4"):
         codes, zero = data, np.float32(0)
     else:
@@ -209,7 +219,7 @@ def _extent(node: Node, name: str) -> int:
     return value
 
 
-def codes_in_bytes(packed: np.ndarray, bits: int) -> np.ndarray:
+def unpack_codes(packed: np.ndarray, bits: int) -> np.ndarray:
     """Split bytes along the last axis into codes, lowest bits first. Raise ValueError for any other dtype."""
     if packed.dtype not in (np.uint8, np.int8):
         raise ValueError(f"packed codes are {packed.dtype}, not bytes")
@@ -224,7 +234,7 @@ def _zero_points(node: Node, zero_points: np.ndarray | None, shape: tuple[int, i
     if zero_points is None:
         return np.full(shape, 2.0 ** (bits - 1), np.float32)
     if zero_points.dtype == np.uint8:
-        zero_points = codes_in_bytes(zero_points.reshape(columns, -1), bits)
+        zero_points = unpack_codes(zero_points.reshape(columns, -1), bits)
     if zero_points.size < columns * blocks:
         raise KernelError(f"Node {node.name!r} has {zero_points.size} zero points; expected {columns * blocks}.")
     return np.asarray(zero_points.reshape(columns, -1)[:, :blocks], np.float32)

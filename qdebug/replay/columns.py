@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from qdebug.errors import KernelError
-from qdebug.replay.blockwise import cut
+from qdebug.replay.blockwise import split_shape
 from qdebug.replay.scaling import Fixed, Scales
 
-__all__ = ["BLOCK", "Columns", "HeavyPart", "Operation", "Start", "load", "nested"]
+__all__ = ["BLOCK", "Columns", "HeavyPart", "Operation", "Start", "compose_operations", "convert_to"]
 
 BLOCK = 1 << 15
 """Elements per block, so that intermediate results stay in a core's cache."""
@@ -23,12 +23,12 @@ _COORDINATES = "coordinates"
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class HeavyPart:
-    """The heavy part of a computation; variants with equal heavy parts share columns.
+    """The expensive part of a computation, which makes the columns. Variants with equal heavy parts share columns.
 
     Args:
         columns: Contents of the columns, see `qdebug.replay.variant.FORMS`.
         accumulate: How products are summed, with the order and the distance of pairs.
-        bias: Where the bias is added; "float" for any place after the sums.
+        bias: Where the bias is added; "float" if it is added at any point after the sums.
     """
 
     columns: str = "sum"
@@ -43,10 +43,10 @@ class Columns:
     Args:
         sums: The heavy part that computed them.
         values: One array for each operand of the form: integers in a dtype that holds them exactly, or real numbers. In
-            the output's shape with channels first, or flat if `places` is given.
+            the output's shape with channels first, or flat if `positions` is given.
         shape: Shape of the whole output, channels first.
         count: Number of averaged elements, broadcasting to `shape`; None without averages.
-        places: Flat positions of the elements in `shape`; None if all are present.
+        positions: Flat positions of the elements in `shape`; None if all are present.
         member: Operand index of each element, broadcasting to `shape`; None unless tensors are joined.
         bound: Largest possible magnitude of integers; 0 if unknown.
         memo: Cache for the programs of a unit; shared with selections.
@@ -57,7 +57,7 @@ class Columns:
     values: tuple[np.ndarray, ...]
     shape: tuple[int, ...]
     count: np.ndarray | None = None
-    places: np.ndarray | None = None
+    positions: np.ndarray | None = None
     member: np.ndarray | None = None
     bound: float = 0.0
     memo: dict[object, Any] = field(default_factory=dict, repr=False)
@@ -77,11 +77,11 @@ class Columns:
         Raises:
             ValueError: The columns are already a selection.
         """
-        if self.places is not None:
+        if self.positions is not None:
             raise ValueError("columns can be selected only once")
         positions = np.asarray(positions, dtype=np.int64).reshape(-1)
         values = tuple(array.reshape(-1)[positions] for array in self.values)
-        return replace(self, values=values, places=positions, spreads={})
+        return replace(self, values=values, positions=positions, spreads={})
 
     def spread(self, parameter: np.ndarray) -> np.ndarray:
         """Reshape a parameter of the whole output to broadcast to the values.
@@ -96,15 +96,15 @@ class Columns:
         except ValueError:
             message = f"Its parameters have shape {list(parameter.shape)}, but its result has {list(self.shape)}."
             raise KernelError(message) from None
-        if self.places is None:
+        if self.positions is None:
             return parameter.reshape((1,) * (len(self.shape) - parameter.ndim) + parameter.shape)
         if _COORDINATES not in self.spreads:
-            self.spreads[_COORDINATES] = np.unravel_index(self.places, self.shape)
+            self.spreads[_COORDINATES] = np.unravel_index(self.positions, self.shape)
         return np.asarray(full[self.spreads[_COORDINATES]])
 
     def blocks(self, limit: int = BLOCK) -> Iterator[tuple[slice, ...]]:
         """Yield blocks of at most `limit` elements, as indices into arrays that broadcast to the values."""
-        yield from cut(self.values[0].shape, limit)
+        yield from split_shape(self.values[0].shape, limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -135,7 +135,7 @@ class Start:
         whole: The integers of the multiplier, if they are not computed from `scales`.
         tag: Identity of the scales; equal for starts with equal scales.
         zero: The value that the step `zp` adds; None for the output's zero point.
-        one: The real value of the number 1; None for the scale of the sums.
+        one: The real value that a number of 1 stands for; None for the scale of the sums.
     """
 
     operation: Operation
@@ -147,8 +147,8 @@ class Start:
     one: np.ndarray | None = None
 
 
-def load(dtype: type[np.generic], position: int = 0) -> Operation:
-    """Return an operation that copies numbers into a dtype. The numbers themselves are never modified."""
+def convert_to(dtype: type[np.generic], position: int = 0) -> Operation:
+    """Return an operation that copies one of the arrays of numbers to a dtype, so that the original stays unchanged."""
 
     def apply(numbers: tuple[np.ndarray, ...], out: np.ndarray | None) -> np.ndarray:
         del out
@@ -157,7 +157,9 @@ def load(dtype: type[np.generic], position: int = 0) -> Operation:
     return Operation(apply=apply, text=f"v.astype(np.{np.dtype(dtype).name})")
 
 
-def nested(operations: Sequence[Operation]) -> Callable[[tuple[np.ndarray, ...], Sequence[np.ndarray]], np.ndarray]:
+def compose_operations(
+    operations: Sequence[Operation],
+) -> Callable[[tuple[np.ndarray, ...], Sequence[np.ndarray]], np.ndarray]:
     """Compose operations into one function that takes all their parameters in sequence."""
 
     def run(numbers: tuple[np.ndarray, ...], parameters: Sequence[np.ndarray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How products round their data to codes at run time: as the node states, or as a runtime may do instead.
+"""How products quantize their data at run time: as the node states, or as a runtime may do instead.
 
 ONNX Runtime uses one scale for all data of a DynamicQuantizeMatMul. A FULLY_CONNECTED of TensorFlow Lite on real data
 with a quantized weight uses one scale per row. TensorFlow Lite's own kernels round symmetrically unless the node states
@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.model import AttrValue, Node, operators
-from qdebug.replay.blockwise_weight import rounds_data
+from qdebug.replay.blockwise_weight import can_round_data
 from qdebug.replay.kernels.quantize import dynamic_quantize
 
 __all__ = [
@@ -23,8 +23,8 @@ __all__ = [
     "NO_CODES",
     "ROW_GROUPS",
     "SYMMETRIC",
-    "chosen_codes",
-    "rounding_assumed",
+    "describe_assumed_rounding",
+    "quantize_data",
     "roundings",
 ]
 
@@ -38,8 +38,8 @@ _LOW, _HIGH = -128, 127
 
 
 def roundings(node: Node) -> tuple[Node, ...]:
-    """Return one node for each possible rounding of its data to codes, the stated rounding first."""
-    if rounds_data(node):
+    """Return a copy of a node for each way that a runtime may round its data to codes, the stated one first."""
+    if can_round_data(node):
         other_attrs = {name: value for name, value in node.attrs.items() if name != "accuracy_level"}
         return node, replace(node, attrs=other_attrs)
     stated_rounding = node.attrs.get(BY_ROW)
@@ -47,28 +47,28 @@ def roundings(node: Node) -> tuple[Node, ...]:
         return node, *(replace(node, attrs={**node.attrs, ROW_GROUPS: count}) for count in _GROUPS)
     if stated_rounding is None or not operators.of(node.op).chooses_scale:
         return (node,)
-    other_roundings = [how for how in (SYMMETRIC, ASYMMETRIC, NO_CODES) if how != stated_rounding]
-    return node, *(replace(node, attrs={**node.attrs, BY_ROW: how}) for how in other_roundings)
+    other_roundings = [rounding for rounding in (SYMMETRIC, ASYMMETRIC, NO_CODES) if rounding != stated_rounding]
+    return node, *(replace(node, attrs={**node.attrs, BY_ROW: rounding}) for rounding in other_roundings)
 
 
-def rounding_assumed(node: Node, stated: Node) -> str | None:
-    """Return a clause on how a node of `roundings` rounds its data; None if its attributes state it.
+def describe_assumed_rounding(node: Node, stated: Node) -> str | None:
+    """Describe in one clause how a node from `roundings` rounds its data; None if its recorded attributes state it.
 
     Args:
         node: The node that reproduces the recorded output.
         stated: The node as it was recorded.
     """
-    if rounds_data(node):
+    if can_round_data(node):
         return "data rounded to int8 block by block, as accuracy_level 4 allows"
     if node is not stated and (groups := node.attrs.get(ROW_GROUPS)):
         return f"samples in {groups} groups, one per thread, each state with its own scale"
-    how = node.attrs.get(BY_ROW)
-    if node is stated or how is None:
+    rounding = node.attrs.get(BY_ROW)
+    if node is stated or rounding is None:
         return None
-    return "data not rounded to codes" if how == NO_CODES else f"data rounded to {how} codes"
+    return "data not rounded to codes" if rounding == NO_CODES else f"data rounded to {rounding} codes"
 
 
-def chosen_codes(attrs: Mapping[str, AttrValue], x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def quantize_data(attrs: Mapping[str, AttrValue], x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Quantize data by their range.
 
     Args:
@@ -78,15 +78,15 @@ def chosen_codes(attrs: Mapping[str, AttrValue], x: np.ndarray) -> tuple[np.ndar
     Returns:
         Codes, scale and zero point. If the node does not round its data, the real data with a scale of 1.
     """
-    how = attrs.get(BY_ROW)
-    if how is None:
+    rounding = attrs.get(BY_ROW)
+    if rounding is None:
         return dynamic_quantize(x)
-    if how == NO_CODES:
+    if rounding == NO_CODES:
         return x, np.ones((), np.float32), np.zeros((), np.int8)
-    return _symmetric(x) if how == SYMMETRIC else _asymmetric(x)
+    return _quantize_symmetric(x) if rounding == SYMMETRIC else _quantize_asymmetric(x)
 
 
-def _symmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _quantize_symmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Round each row with the scale that maps its largest magnitude to 127; ties go away from zero.
 
     Source: PortableSymmetricQuantizeFloats (tensorflow/lite/kernels/internal/reference/portable_tensor_utils.cc).
@@ -100,13 +100,13 @@ def _symmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return codes, scale, np.zeros(scale.shape, np.int8)
 
 
-def _asymmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _quantize_asymmetric(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Round each row with the scale and zero point that map its range, widened to include 0, to all codes.
 
     Source: PortableAsymmetricQuantizeFloats, same file.
     """
     low, high = (extreme(x, axis=-1, keepdims=True, initial=0) for extreme in (np.min, np.max))
-    exact = (high - low).astype(np.float64) / (_HIGH - _LOW)  # the width is rounded to float32, as was measured
+    exact = (high - low).astype(np.float64) / (_HIGH - _LOW)  # the runtime rounds the width to float32 (measured)
     empty = exact == 0
     step = np.where(empty, 1.0, exact)
     from_low, from_high = _LOW - low / step, _HIGH - high / step

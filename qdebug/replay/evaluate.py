@@ -14,10 +14,10 @@ from qdebug.replay.blockwise import elementwise
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.fixed_forms import fixed_probabilities
 from qdebug.replay.interpolate import interpolate_codes
-from qdebug.replay.kernels.pool import counts, pool_window, sums_of_nines, window_sums
-from qdebug.replay.pair_tables import look_up, pair_table
+from qdebug.replay.kernels.pool import pool_window, sum_by_nines, window_counts, window_sums
+from qdebug.replay.pair_tables import look_up_pairs, pair_table
 from qdebug.replay.program import run_program, run_programs
-from qdebug.replay.qsum import convolved, multiply_matrices
+from qdebug.replay.qsum import convolve_codes, multiply_matrices
 from qdebug.replay.registry import Call, find_kernel
 from qdebug.replay.unit import PAIRS, Unit
 from qdebug.replay.variant import Variant
@@ -26,25 +26,25 @@ __all__ = [
     "accumulate",
     "average_codes",
     "compute",
+    "compute_softmax",
     "finish",
     "finish_many",
     "join_codes",
     "move_codes",
-    "paired",
+    "pair_codes",
     "reduce_codes",
     "select_codes",
-    "softmaxed",
     "take_codes",
 ]
 
 
 def average_codes(unit: Unit, sums: HeavyPart) -> Columns:
-    """Sum over the windows of an average pool."""
+    """Compute the window sums of an average pool, or the averages in float32, as the columns require."""
     operand = unit.operands[0]
     call = Call(inputs=(), attrs=unit.attrs, opset=unit.opset, op=unit.op)
     window = pool_window(call, operand.codes.shape[2:])
     include = bool(call.integer("count_include_pad"))
-    count = counts(window, include_pad=include)
+    count = window_counts(window, include_pad=include)
     if sums.columns == "raw" and np.any(operand.zero_point) and include and any((*window.begin, *window.end)):
         raise ValueError("padding included in the average would be code 0, not the zero point")
     if sums.columns == "taps" and include:
@@ -52,11 +52,11 @@ def average_codes(unit: Unit, sums: HeavyPart) -> Columns:
     if sums.columns in ("real", "taps", "nines"):
         real = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
         if sums.columns == "nines":
-            value = np.asarray(sums_of_nines(real, window) * (np.float32(1) / count), dtype=np.float32)
+            value = np.asarray(sum_by_nines(real, window) * (np.float32(1) / count), dtype=np.float32)
         else:
             value = np.asarray(window_sums(real, window) / count, dtype=np.float32)
     else:
-        value = _in_16_bits(window_sums(_integers(unit, sums), window), unit, sums)
+        value = _limit_to_16_bits(window_sums(_integers_to_sum(unit, sums), window), unit, sums)
     return Columns(sums=sums, values=(value,), shape=value.shape, count=count)
 
 
@@ -76,11 +76,13 @@ def reduce_codes(unit: Unit, sums: HeavyPart) -> Columns:
         real = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
         value = np.asarray(real.sum(axis=axes, keepdims=keep, dtype=np.float32) / np.float32(number))
     else:
-        value = _in_16_bits(_integers(unit, sums).sum(axis=axes, keepdims=keep, dtype=np.int64), unit, sums)
+        value = _limit_to_16_bits(
+            _integers_to_sum(unit, sums).sum(axis=axes, keepdims=keep, dtype=np.int64), unit, sums
+        )
     return Columns(sums=sums, values=(value,), shape=value.shape, count=count)
 
 
-def _integers(unit: Unit, sums: HeavyPart) -> np.ndarray:
+def _integers_to_sum(unit: Unit, sums: HeavyPart) -> np.ndarray:
     if sums.columns == "sum":
         return unit.operands[0].centred
     if sums.columns == "raw":
@@ -88,8 +90,8 @@ def _integers(unit: Unit, sums: HeavyPart) -> np.ndarray:
     raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
 
 
-def _in_16_bits(total: np.ndarray, unit: Unit, sums: HeavyPart) -> np.ndarray:
-    """Return sums of codes as 16 bits hold them, if they are to be held so. Sums of unsigned codes are unsigned."""
+def _limit_to_16_bits(total: np.ndarray, unit: Unit, sums: HeavyPart) -> np.ndarray:
+    """Wrap or saturate sums of codes to 16 bits if `sums.accumulate` says so. Sums of unsigned codes are unsigned."""
     if sums.accumulate not in ("wrap16", "sat16"):
         return total
     is_unsigned = sums.columns == "raw" and unit.operands[0].codes.dtype.kind == "u"
@@ -99,7 +101,7 @@ def _in_16_bits(total: np.ndarray, unit: Unit, sums: HeavyPart) -> np.ndarray:
     return np.asarray(np.clip(total, np.iinfo(dtype).min, np.iinfo(dtype).max))
 
 
-def paired(unit: Unit, sums: HeavyPart) -> Columns:
+def pair_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Return both operands' codes, or the products of their centered codes."""
     left, right = unit.operands
     if sums.columns == "codes":
@@ -129,7 +131,7 @@ def join_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Join the codes or centered codes of all operands along an axis."""
     is_uncentered = sums.columns == "codes"
     if not is_uncentered:
-        _only_sums(unit, sums)
+        _require_sums(unit, sums)
     call = Call(inputs=(), attrs=unit.attrs)
     arrays = [operand.codes if is_uncentered else operand.centred for operand in unit.operands]
     axis = call.integer("axis") % max(arrays[0].ndim, 1)
@@ -142,7 +144,7 @@ def join_codes(unit: Unit, sums: HeavyPart) -> Columns:
 
 def select_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Select between the centered codes of two operands (Where)."""
-    _only_sums(unit, sums)
+    _require_sums(unit, sums)
     if unit.condition is None:
         raise ValueError("where has no condition")
     left, right = (operand.centred for operand in unit.operands)
@@ -154,7 +156,7 @@ def select_codes(unit: Unit, sums: HeavyPart) -> Columns:
 def move_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Run an operator that moves or selects elements (max pool, pad, resize) on the centered codes.
 
-    The columns `real` are interpolated in float32 between real values instead.
+    With the columns `real`, a resize interpolates between real values in float32 instead.
     """
     operand = unit.operands[0]
     if unit.kind == "resize" and sums.columns not in ("sum", "real"):
@@ -162,7 +164,7 @@ def move_codes(unit: Unit, sums: HeavyPart) -> Columns:
     if sums.columns == "real" and unit.kind == "resize":
         data = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
     else:
-        _only_sums(unit, sums)
+        _require_sums(unit, sums)
         # Centered codes are integers below 2**24, exact in float32. Kernels pad with -infinity.
         data = operand.centred.astype(np.float32)
     other_inputs = tuple(
@@ -179,13 +181,13 @@ def move_codes(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def _inputs_after_data(unit: Unit, other_inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray | None, ...]:
-    """Return the inputs after the data: for Pad, widths come before the value."""
+    """Return the inputs that follow the data. In a Pad, the widths precede the fill value."""
     if unit.kind == "pad":
         return (*unit.settings[:1], other_inputs[0] if other_inputs else None, *unit.settings[1:])
     return (*unit.settings, *other_inputs)
 
 
-def softmaxed(unit: Unit, sums: HeavyPart) -> Columns:
+def compute_softmax(unit: Unit, sums: HeavyPart) -> Columns:
     """Return probabilities, computed in float32 or float64 or from ONNX Runtime's table of exponentials."""
     x = unit.operands[0].codes
     if sums.columns == "ort" and x.dtype.itemsize > 1:
@@ -196,32 +198,32 @@ def softmaxed(unit: Unit, sums: HeavyPart) -> Columns:
     shape = x.shape
     rows = x.reshape(int(np.prod(shape[:axis], dtype=np.int64)), -1) if is_flattened else np.moveaxis(x, axis, -1)
     if sums.columns == "ort":
-        value = _from_table(unit, rows)
+        value = _softmax_by_table(unit, rows)
     elif sums.columns == "exp31":
         bits = 8 * unit.out.dtype.itemsize
         if np.any(unit.out.scale != 2.0**-bits):
             raise ValueError(f"a fixed-point softmax always returns codes of scale 2^-{bits}")
         value = fixed_probabilities(unit.operands[0], rows, bits)
     elif sums.columns in ("exp32", "exp64"):
-        value = _probabilities(unit, rows, np.float32 if sums.columns == "exp32" else np.float64)
+        value = _float_softmax(unit, rows, np.float32 if sums.columns == "exp32" else np.float64)
     else:
         raise ValueError(f"softmax does not support the columns {sums.columns!r}")
     restored = value.reshape(shape) if is_flattened else np.moveaxis(value, -1, axis)
     return Columns(sums=sums, values=(np.ascontiguousarray(restored),), shape=shape)
 
 
-def _probabilities(unit: Unit, codes: np.ndarray, dtype: type[np.floating[Any]]) -> np.ndarray:
+def _float_softmax(unit: Unit, codes: np.ndarray, dtype: type[np.floating[Any]]) -> np.ndarray:
     operand = unit.operands[0]
     real = (codes.astype(np.int32) - operand.zero_point.astype(np.int32)).astype(dtype) * operand.scale.astype(dtype)
     powers = np.exp(real - real.max(axis=-1, keepdims=True, initial=-np.inf))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
-def _from_table(unit: Unit, codes: np.ndarray) -> np.ndarray:
-    """Return exponential * floor(1 / sy) / sum in float32, with exponentials of a scaled table summed in order.
+def _softmax_by_table(unit: Unit, codes: np.ndarray) -> np.ndarray:
+    """Compute exponential * floor(1 / sy) / sum in float32, with exponentials from a table, summed in order.
 
-    The table's scale keeps the sum finite; rows are aligned so that their largest code is the last entry of the table
-    (onnxruntime/contrib_ops/cpu/quantization/qlinear_softmax.cc).
+    The exponentials are scaled so that the sum stays finite, and the largest code of each row maps to the last entry of
+    the table (onnxruntime/contrib_ops/cpu/quantization/qlinear_softmax.cc).
     """
     scale = np.float32(unit.operands[0].scale.reshape(()))
     if not scale > 0:
@@ -236,29 +238,29 @@ def _from_table(unit: Unit, codes: np.ndarray) -> np.ndarray:
     factor = np.floor(np.float32(1) / np.float32(unit.out.scale))
     with np.errstate(over="ignore"):
         value = np.asarray(powers * np.float32(factor) / total, dtype=np.float32)
-    # The product overflows in short rows of fine output scale. x86 makes that 0 (unsigned) or -2**31 (signed), and
-    # adding a zero point below 0 wraps the latter around.
+    # In short rows with a fine output scale, the product overflows. x86 converts the infinity to 0 (unsigned) or -2**31
+    # (signed), and adding a negative zero point to -2**31 wraps around.
     overflow_value = 0 if codes.dtype.kind == "u" else np.inf if int(unit.out.zero_point) < 0 else -np.inf
     return np.where(np.isinf(value), np.float32(overflow_value), value)
 
 
-def _only_sums(unit: Unit, sums: HeavyPart) -> None:
+def _require_sums(unit: Unit, sums: HeavyPart) -> None:
     if sums.columns != "sum":
         raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
 
 
 _HEAVY: Mapping[str, Callable[[Unit, HeavyPart], Columns]] = MappingProxyType(
     {
-        "conv": convolved,
+        "conv": convolve_codes,
         "linear": multiply_matrices,
-        **dict.fromkeys(PAIRS, paired),
+        **dict.fromkeys(PAIRS, pair_codes),
         **dict.fromkeys(("lookup", "requantize", "quantize", "dequantize"), take_codes),
         **dict.fromkeys(("max_pool", "resize", "pad"), move_codes),
         **dict.fromkeys(("global_average_pool", "reduce_mean"), reduce_codes),
         "average_pool": average_codes,
         "concat": join_codes,
         "where": select_codes,
-        "softmax": softmaxed,
+        "softmax": compute_softmax,
     }
 )
 
@@ -286,7 +288,7 @@ def finish(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
     """Turn columns into codes.
 
     Args:
-        unit: The unit that the columns are of.
+        unit: The unit of the columns.
         columns: All columns, or a selection from `Columns.take`.
         variant: A variant with the same `sums`.
 
@@ -297,7 +299,7 @@ def finish(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
         KernelError: The columns belong to other sums, or the variant's program does not fit them.
     """
     _check_variant(columns, variant)
-    return _run(unit, columns, variant).reshape(-1)
+    return _run_or_look_up(unit, columns, variant).reshape(-1)
 
 
 def finish_many(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> np.ndarray:
@@ -331,17 +333,17 @@ def compute(unit: Unit, variant: Variant) -> np.ndarray:
         KernelError: The unit cannot be computed this way.
     """
     table = pair_table(unit, variant, _compute_channels_first)
-    codes = _compute_channels_first(unit, variant) if table is None else look_up(table, unit)
+    codes = _compute_channels_first(unit, variant) if table is None else look_up_pairs(table, unit)
     return np.moveaxis(codes, 1, -1) if unit.channels_last and codes.ndim > 1 else codes
 
 
 def _compute_channels_first(unit: Unit, variant: Variant) -> np.ndarray:
     """Compute a unit by a variant, in channels-first order."""
     columns = accumulate(unit, variant.sums)
-    return _run(unit, columns, variant).reshape(columns.shape)
+    return _run_or_look_up(unit, columns, variant).reshape(columns.shape)
 
 
-def _run(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
+def _run_or_look_up(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
     """Run a program on columns. A function of a single code is computed once per possible code and looked up."""
     codes = columns.values[0]
     if unit.kind != "lookup" or unit.per_channel or codes.dtype.kind not in "iu":

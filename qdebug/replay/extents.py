@@ -3,7 +3,7 @@
 Shapes, attributes and settings come from a recording, which may be damaged or hostile: a Tile of a single element can
 request any size. Each kernel whose output can exceed its inputs estimates its cost. A node is refused if it would
 output more elements than were recorded, or if its work is out of proportion to the recorded tensors. Begin at
-`refuse_beyond`.
+`refuse_excessive_cost`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from qdebug.model.thresholds.attribution import (
 __all__ = [
     "Cost",
     "Shape",
-    "broadcast",
-    "elementwise",
+    "broadcast_shapes",
+    "default_cost",
+    "elementwise_cost",
     "max_elements",
-    "plain",
-    "product",
+    "product_cost",
     "recorded_limits",
     "recorded_sizes",
-    "refuse_beyond",
-    "room",
+    "refuse_excessive_cost",
+    "size_limits",
 ]
 
 Shape = tuple[int, ...]
@@ -49,34 +49,37 @@ class Cost(NamedTuple):
 
     Args:
         elements: Elements of its first output; None if unknown, or if not more than in its inputs.
-        passed: Intermediate elements that are read and written.
-        turns: Loop iterations.
+        processed: Intermediate elements that are read and written.
+        iterations: Loop iterations.
     """
 
     elements: int | None
-    passed: int = 0
-    turns: int = 0
+    processed: int = 0
+    iterations: int = 0
 
 
 class _Limits(NamedTuple):
-    most: int | None = None
+    element_limit: int | None = None
     recorded: Recorded | None = None
 
 
-_LIMITS: ContextVar[_Limits] = ContextVar("room", default=_Limits())  # noqa: B039  a tuple does not change
+_LIMITS: ContextVar[_Limits] = ContextVar("size_limits", default=_Limits())  # noqa: B039  a tuple does not change
 
 
 @contextmanager
-def room(*, most: int | None = None, recorded: Recorded | None = None) -> Iterator[None]:
+def size_limits(*, element_limit: int | None = None, recorded: Recorded | None = None) -> Iterator[None]:
     """Set the size limits for nodes computed inside the `with` block.
 
     Args:
-        most: Maximum elements of a tensor of unknown size; None keeps the outer limit.
+        element_limit: Maximum elements of a tensor of unknown size; None keeps the outer limit.
         recorded: Returns the recorded number of elements of a tensor by its name, or None if unknown; None keeps the
             outer function.
     """
     outer = _LIMITS.get()
-    limits = _Limits(outer.most if most is None else most, outer.recorded if recorded is None else recorded)
+    limits = _Limits(
+        outer.element_limit if element_limit is None else element_limit,
+        outer.recorded if recorded is None else recorded,
+    )
     token = _LIMITS.set(limits)
     try:
         yield
@@ -93,7 +96,7 @@ def recorded_limits(recording: Recording, place: tuple[int, int], *, times: int 
         place: Sample and step.
         times: Number of samples and steps computed at once.
     """
-    with room(recorded=recorded_sizes(recording, place, times=times)):
+    with size_limits(recorded=recorded_sizes(recording, place, times=times)):
         yield
 
 
@@ -119,7 +122,7 @@ def max_elements(shapes: Sequence[Shape]) -> int:
     return max(REPLAY_MIN_ELEMENTS, REPLAY_MAX_GROWTH * max((math.prod(shape) for shape in shapes), default=1))
 
 
-def broadcast(*shapes: Shape) -> Shape | None:
+def broadcast_shapes(*shapes: Shape) -> Shape | None:
     """Return the common shape that the given shapes broadcast to; None if they are incompatible."""
     out = [1] * max((len(shape) for shape in shapes), default=0)
     for shape in shapes:
@@ -130,52 +133,52 @@ def broadcast(*shapes: Shape) -> Shape | None:
     return tuple(out)
 
 
-def elementwise(*shapes: Shape) -> Cost:
+def elementwise_cost(*shapes: Shape) -> Cost:
     """Return the cost of combining tensors element by element."""
-    shape = broadcast(*shapes)
+    shape = broadcast_shapes(*shapes)
     return Cost(None) if shape is None else Cost(math.prod(shape))
 
 
-def plain(*shapes: Shape) -> Cost:
+def default_cost(*shapes: Shape) -> Cost:
     """Return the cost of a node whose output is no larger than its broadcast inputs."""
-    shape = broadcast(*shapes)
+    shape = broadcast_shapes(*shapes)
     return Cost(None, sum(map(math.prod, shapes)) if shape is None else math.prod(shape))
 
 
-def product(a: Shape, b: Shape) -> Cost:
+def product_cost(a: Shape, b: Shape) -> Cost:
     """Return the cost of a product of matrices (..., M, K) and (..., K, N), as numpy.matmul multiplies them."""
     if not a or not b:
         return Cost(None)
     a, b = (a if len(a) > 1 else (1, *a)), (b if len(b) > 1 else (*b, 1))
-    batch = broadcast(a[:-2], b[:-2])
+    batch = broadcast_shapes(a[:-2], b[:-2])
     return Cost(None) if batch is None else Cost(math.prod(batch) * a[-2] * b[-1])
 
 
-def refuse_beyond(node: Node, shapes: Sequence[Shape], extent: Cost) -> None:
+def refuse_excessive_cost(node: Node, shapes: Sequence[Shape], cost: Cost) -> None:
     """Refuse a node whose cost is out of proportion to the recorded tensors.
 
     Args:
         node: The node.
         shapes: Shapes of its inputs.
-        extent: Its cost.
+        cost: Its cost.
 
     Raises:
         RefusedSizeError: The cost exceeds the limits.
     """
     limits = _LIMITS.get()
-    element_limit = max_elements(shapes) if limits.most is None else limits.most
+    element_limit = max_elements(shapes) if limits.element_limit is None else limits.element_limit
     recorded_count = limits.recorded(node.outputs[0]) if limits.recorded is not None and node.outputs else None
     for shape in shapes:
         if not math.prod(shape) and math.prod(filter(None, shape)) > element_limit:
-            raise _refused(node, f"reads an empty tensor of shape {list(shape)}")
-    if extent.elements is not None and extent.elements > (element_limit if recorded_count is None else recorded_count):
+            raise _make_refusal(node, f"reads an empty tensor of shape {list(shape)}")
+    if cost.elements is not None and cost.elements > (element_limit if recorded_count is None else recorded_count):
         limit_text = f"{element_limit} are allowed" if recorded_count is None else f"{recorded_count} were recorded"
-        raise _refused(node, f"would produce {extent.elements} elements, but only {limit_text}")
+        raise _make_refusal(node, f"would produce {cost.elements} elements, but only {limit_text}")
     largest = max(map(math.prod, shapes), default=1)
-    allowed = max(REPLAY_MIN_WORK, REPLAY_MAX_WORK * max(largest, extent.elements or 0))
-    if extent.passed + REPLAY_TURN_WORK * extent.turns > allowed:
-        raise _refused(node, f"would process {extent.passed} elements in {extent.turns} iterations")
+    allowed = max(REPLAY_MIN_WORK, REPLAY_MAX_WORK * max(largest, cost.elements or 0))
+    if cost.processed + REPLAY_TURN_WORK * cost.iterations > allowed:
+        raise _make_refusal(node, f"would process {cost.processed} elements in {cost.iterations} iterations")
 
 
-def _refused(node: Node, reason: str) -> RefusedSizeError:
+def _make_refusal(node: Node, reason: str) -> RefusedSizeError:
     return RefusedSizeError(f"Node {node.name!r} ({node.op}) {reason}.")

@@ -121,7 +121,8 @@ def logistic_of(values: np.ndarray, bits: int, *, width: int) -> np.ndarray:
 
 def tanh_of(values: np.ndarray, bits: int, *, width: int) -> np.ndarray:
     """Compute tanh(x) for numbers with `bits` integer bits, as (1 - e) / (1 + e) with e = exp(-2 |x|)."""
-    exponential = exp_of_negative(-np.abs(values), bits + 1, width=width)  # the same integer, read as twice the number
+    # With one more integer bit, the same integer stands for twice the number.
+    exponential = exp_of_negative(-np.abs(values), bits + 1, width=width)
     half = shift_right(exponential + _largest_integer(width), 1, "away")
     x = _narrow_constant(_GUESS, width) + _product(half, _narrow_constant(_SLOPE, width), width)
     for _ in range(_ROUNDS):
@@ -132,10 +133,10 @@ def tanh_of(values: np.ndarray, bits: int, *, width: int) -> np.ndarray:
     return np.where(values == 0, 0, np.where(values > 0, positive, -positive))
 
 
-_FINER = 7
+_INPUT_SHIFT = 7
 _SHORT = 16
 _SHORT_END = 2**15 - 1
-_SQUASHED: Mapping[str, Callable[..., np.ndarray]] = MappingProxyType({"Sigmoid": logistic_of, "Tanh": tanh_of})
+_FUNCTIONS: Mapping[str, Callable[..., np.ndarray]] = MappingProxyType({"Sigmoid": logistic_of, "Tanh": tanh_of})
 _THREE = np.float32(3 / 32768)
 _DIFFERENCE_BITS, _SUM_BITS = 5, 12
 _WORD = 31
@@ -156,14 +157,14 @@ def hard_swish(unit: Unit, columns: Columns, variant: Variant) -> Start:
     operand = unit.operands[0]
     if unit.kind != "lookup" or "hswish16" not in operators.of(unit.function).forms or operand.codes.dtype.itemsize > 1:
         raise ValueError("16-bit fixed point is for HardSwish of 8-bit codes")
-    fine = np.asarray(np.float32(1 / 2**_FINER) * operand.scale.astype(np.float32))
+    fine = np.asarray(np.float32(1 / 2**_INPUT_SHIFT) * operand.scale.astype(np.float32))
     to_output, last = _short_multiplier(np.asarray(fine / unit.out.scale.astype(np.float32)))
     to_three, shift = _short_multiplier(np.asarray(fine / _THREE))
 
     def apply(numbers: Any, out: Any, *arguments: np.ndarray) -> np.ndarray:
         del out
         zero, scaled, third, shift_by = arguments
-        x = (numbers[0].astype(np.int64) - zero) << _FINER
+        x = (numbers[0].astype(np.int64) - zero) << _INPUT_SHIFT
         before = multiply_high(x, scaled, "up", bits=_SHORT - 1)
         up = np.maximum(shift_by, 0)
         factor = shift_left(x, np.maximum(up - 1, 0), width=_SHORT)
@@ -235,7 +236,7 @@ def sigmoid_or_tanh(unit: Unit, columns: Columns, variant: Variant) -> Start:
     The scales are powers of two, and the program shifts right to the output's scale.
     """
     del columns
-    compute = _SQUASHED.get(unit.function)
+    compute = _FUNCTIONS.get(unit.function)
     width = _SHORT if variant.form == "fixed16" else _WORD + 1
     operand = unit.operands[0]
     if compute is None or unit.kind != "lookup" or (operand.codes.dtype.itemsize == 1) == (width == _SHORT):

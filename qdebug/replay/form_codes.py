@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from qdebug.model import Node, operators
-from qdebug.replay.columns import Columns, Operation, Start, load, nested
-from qdebug.replay.precision import fused, limits
+from qdebug.replay.columns import Columns, Operation, Start, compose_operations, convert_to
+from qdebug.replay.precision import fused_multiply_add, integer_limits
 from qdebug.replay.registry import Call, find_kernel, has_kernel
 from qdebug.replay.scaling import Scales, scales_of
-from qdebug.replay.steps import compile_steps, planned_program
+from qdebug.replay.steps import compile_steps, plan_program
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
@@ -56,16 +56,16 @@ def logistic(real: np.ndarray) -> np.ndarray:
 
     The coefficients are Eigen's (onnxruntime/core/mlas/lib/logistic.cpp).
     """
-    quotient = _quotient(real, _LOGISTIC_END, _NUMERATOR, _DENOMINATOR)
+    quotient = _polynomial_quotient(real, _LOGISTIC_END, _NUMERATOR, _DENOMINATOR)
     return np.asarray(np.clip(quotient + np.float32(0.5), np.float32(0), _ONE))
 
 
 def hyperbolic_tangent(real: np.ndarray) -> np.ndarray:
     """Compute tanh as ONNX Runtime does, like `logistic` (onnxruntime/core/mlas/lib/tanh.cpp)."""
-    return _quotient(real, _TANH_END, _TANH_NUMERATOR, _TANH_DENOMINATOR)
+    return _polynomial_quotient(real, _TANH_END, _TANH_NUMERATOR, _TANH_DENOMINATOR)
 
 
-def _quotient(
+def _polynomial_quotient(
     real: np.ndarray, end: np.float32, numerator: tuple[float, ...], denominator: tuple[float, ...]
 ) -> np.ndarray:
     value = np.fmin(np.fmax(real.astype(np.float32), -end), end)
@@ -79,15 +79,15 @@ def _quotient(
 def _evaluate_polynomial(square: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
     total = np.full_like(square, coefficients[0])
     for coefficient in coefficients[1:]:
-        total = fused(total, square, np.asarray(np.float32(coefficient)))
+        total = fused_multiply_add(total, square, np.asarray(np.float32(coefficient)))
     return total
 
 
 def look_up_real(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Apply a function to the real value of each code.
 
-    The form `stepped` finds the real values as Glow does: it starts at the lowest code and repeatedly adds the scale in
-    float32 (lib/Graph/Nodes and createMapping in lib/Quantization/Base/Base.cpp).
+    The form `stepped` computes the real values as Glow does: it starts at the lowest code and repeatedly adds the scale
+    in float32 (lib/Graph/Nodes and createMapping in lib/Quantization/Base/Base.cpp).
     """
     del columns
     if unit.kind != "lookup":
@@ -99,7 +99,7 @@ def look_up_real(unit: Unit, columns: Columns, variant: Variant) -> Start:
     if variant.form == "stepped" and (operand.scale.size != 1 or operand.codes.dtype.itemsize > 2):
         raise ValueError("real values are found by repeated addition of one scale, for codes of at most 16 bits")
     scale, zero = operand.scale.astype(dtype), operand.zero_point.astype(dtype)
-    lowest, highest = limits(operand.codes.dtype)
+    lowest, highest = integer_limits(operand.codes.dtype)
 
     def apply(numbers: Any, out: Any, factor: np.ndarray, offset: np.ndarray) -> np.ndarray:
         del out
@@ -109,7 +109,9 @@ def look_up_real(unit: Unit, columns: Columns, variant: Variant) -> Start:
             steps[0] = first
             real = np.add.accumulate(steps)[numbers[0].astype(np.int64) - lowest]
         elif variant.form == "table-fma":
-            real = fused(numbers[0].astype(np.float32), factor, np.asarray(-offset * factor, dtype=np.float32))
+            real = fused_multiply_add(
+                numbers[0].astype(np.float32), factor, np.asarray(-offset * factor, dtype=np.float32)
+            )
         else:
             real = (numbers[0].astype(dtype) - offset) * factor
         value = logistic(real) if approximated else apply_function(unit, np.asarray(real, dtype=dtype))
@@ -124,29 +126,29 @@ def requantize_by_sign(unit: Unit, columns: Columns, variant: Variant) -> Start:
     if "leaky" not in operators.of(unit.function).forms:
         raise ValueError("only LeakyRelu takes two multipliers")
     alpha = np.asarray(np.float32(Call(inputs=(), attrs=unit.attrs).real("alpha", 0.01)))
-    return _by_sign(unit, columns, variant, alpha)
+    return _run_by_sign(unit, columns, variant, alpha)
 
 
 def apply_slope(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Requantize centered codes of at least 0 by the program `operand`, and other codes times their centered slope.
+    """Requantize centered codes by the program `operand`; negative codes are first multiplied by their centered slope.
 
     Source: TensorFlow Lite (kernels/internal/reference/prelu.h).
     """
     if unit.kind != "prelu":
         raise ValueError("slopes in codes are those of PRelu")
-    return _by_sign(unit, columns, variant, unit.operands[1].scale)
+    return _run_by_sign(unit, columns, variant, unit.operands[1].scale)
 
 
-def _by_sign(unit: Unit, columns: Columns, variant: Variant, slope: np.ndarray) -> Start:
+def _run_by_sign(unit: Unit, columns: Columns, variant: Variant, slope: np.ndarray) -> Start:
     """Run the operand program with one multiplier per sign. The one for negative codes includes the slope's scale."""
     dtype = variant.multiplier.dtype
     runs, parameters = [], [operand.zero_point.astype(np.int64) for operand in unit.operands]
     for tag, factor in (("above", _ONE), ("below", slope)):
         scales = Scales(x=unit.operands[0].scale, w=factor, y=unit.out.scale, n=_ONE)
-        start = Start(operation=load(dtype), dtype=dtype, scales=scales)
-        program = planned_program(variant.operand, variant.multiplier, whole=dtype is np.int64, operand=tag)
+        start = Start(operation=convert_to(dtype), dtype=dtype, scales=scales)
+        program = plan_program(variant.operand, variant.multiplier, whole=dtype is np.int64, operand=tag)
         steps = compile_steps(unit, start, program, columns.memo)
-        runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
+        runs.append((compose_operations(steps), sum(len(step.parameters) for step in steps)))
         parameters += [parameter for step in steps for parameter in step.parameters]
 
     def apply(numbers: Any, out: Any, *arguments: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ The columns hold integer sums, averages or interpolated codes, which most forms 
 operators combine codes, as stored and in the output's shape. Sources of their formulas: ONNX Runtime
 (onnxruntime/core/mlas/lib/qladd.cpp) for fold, TensorFlow Lite (kernels/internal/reference/integer_ops/add.h) for ls,
 XNNPACK (src/microparams-init.c) for common20, QNNPACK (src/qnnpack/requantization.h) for common21, Glow
-(lib/Backends/Interpreter and lib/Backends/CPU/libjit) for fixed15, ratio and each. Begin at `start_of`.
+(lib/Backends/Interpreter and lib/Backends/CPU/libjit) for fixed15, ratio and each. Begin at `make_start`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from qdebug.numerics.fixedpoint import round_values
-from qdebug.replay.columns import Columns, Operation, Start, load, nested
+from qdebug.replay.columns import Columns, Operation, Start, compose_operations, convert_to
 from qdebug.replay.fixed_forms import hard_swish, inverse_root, sigmoid_or_tanh
 from qdebug.replay.form_codes import apply_slope, look_up_real, requantize_by_sign
-from qdebug.replay.interpolate import FRACTION
-from qdebug.replay.precision import fused
+from qdebug.replay.interpolate import FRACTION_BITS
+from qdebug.replay.precision import fused_multiply_add
 from qdebug.replay.scaling import Fixed, Scales, fixed_multiplier, real_multiplier, scales_of, sum_scale
-from qdebug.replay.steps import compile_steps, planned_program
+from qdebug.replay.steps import compile_steps, plan_program
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import FORMS, Variant
 
@@ -34,9 +34,9 @@ __all__ = [
     "combine_ratios",
     "combine_shifted",
     "fixed_point_15",
+    "make_start",
     "rescale_each",
     "rescale_to_one_operand",
-    "start_of",
 ]
 
 _ONE = np.ones((), np.float32)
@@ -51,17 +51,17 @@ _COMBINE: dict[str, Callable[..., Any]] = {
 }
 
 
-def _single(operand: Operand) -> tuple[np.ndarray, np.ndarray]:
+def _float32_parameters(operand: Operand) -> tuple[np.ndarray, np.ndarray]:
     return operand.scale.astype(np.float32), operand.zero_point.astype(np.float32)
 
 
-def _sides(unit: Unit) -> tuple[Operand, Operand]:
+def _two_operands(unit: Unit) -> tuple[Operand, Operand]:
     if len(unit.operands) != 2:
         raise ValueError("the form needs two operands")
     return unit.operands[0], unit.operands[1]
 
 
-def _combination(unit: Unit) -> Callable[..., Any]:
+def _combine_function(unit: Unit) -> Callable[..., Any]:
     combine = _COMBINE.get(unit.kind)
     if combine is None:
         raise ValueError("the form combines two operands")
@@ -69,22 +69,23 @@ def _combination(unit: Unit) -> Callable[..., Any]:
 
 
 def combine_folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Compute a ra + (b rb + (zc - (ra za + rb zb))) with ra = sa / sc; for one code, x s - z s with s = sx (1 / sc).
+    """Compute a ra + (b rb + (zc - (ra za + rb zb))) with ra = sa / sc and rb = sb / sc.
 
-    A dequantization has no scale sc. Source of the formula for concatenated codes: TensorFlow Lite
-    (kernels/internal/reference/concatenation.h).
+    For a single operand, compute x s - z s with s = sx (1 / sc), or s = sx in a dequantization, which has no scale sc.
+    Source of the formula for concatenated codes: TensorFlow Lite (kernels/internal/reference/concatenation.h).
     """
     fma = variant.form == "fold-fma"
     if unit.kind == "dequantize":
-        return _folded_one(unit, *_single(unit.operands[0]), fma=fma)
+        return _fold_one_operand(unit, *_float32_parameters(unit.operands[0]), fma=fma)
     if unit.kind == "concat":
         scales, zeros = (
-            np.stack(values).reshape(-1)[columns.member] for values in zip(*map(_single, unit.operands), strict=True)
+            np.stack(values).reshape(-1)[columns.member]
+            for values in zip(*map(_float32_parameters, unit.operands), strict=True)
         )
-        return _folded_one(unit, scales * (1 / unit.out.scale.astype(np.float32)), zeros, fma=fma)
+        return _fold_one_operand(unit, scales * (1 / unit.out.scale.astype(np.float32)), zeros, fma=fma)
     if unit.kind not in ("add", "sub"):
         raise ValueError("a constant is folded into sums only")
-    (scale_a, zero_a), (scale_b, zero_b) = map(_single, _sides(unit))
+    (scale_a, zero_a), (scale_b, zero_b) = map(_float32_parameters, _two_operands(unit))
     ratio_a, ratio_b = (scale / unit.out.scale.astype(np.float32) for scale in (scale_a, scale_b))
     if unit.kind == "sub":
         ratio_b = -ratio_b
@@ -93,7 +94,7 @@ def combine_folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
     def apply(numbers: Any, out: Any, ra: np.ndarray, rb: np.ndarray, offset: np.ndarray) -> np.ndarray:
         del out
         if fma:
-            return fused(numbers[0], ra, fused(numbers[1], rb, offset))
+            return fused_multiply_add(numbers[0], ra, fused_multiply_add(numbers[1], rb, offset))
         a, b = (array.astype(np.float32) for array in numbers)
         return np.asarray(a * ra + (b * rb + offset), dtype=np.float32)
 
@@ -101,11 +102,13 @@ def combine_folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return Start(operation=operation, dtype=np.float32, scales=scales_of(unit))
 
 
-def _folded_one(unit: Unit, scale: np.ndarray, zero: np.ndarray, *, fma: bool) -> Start:
+def _fold_one_operand(unit: Unit, scale: np.ndarray, zero: np.ndarray, *, fma: bool) -> Start:
     def apply(numbers: Any, out: Any, factor: np.ndarray, offset: np.ndarray) -> np.ndarray:
         del out
         codes = numbers[0].astype(np.float32)
-        return fused(codes, factor, offset) if fma else np.asarray(codes * factor + offset, dtype=np.float32)
+        return (
+            fused_multiply_add(codes, factor, offset) if fma else np.asarray(codes * factor + offset, dtype=np.float32)
+        )
 
     with np.errstate(over="ignore"):  # the scale of an attention mask may be the lowest float32
         constant = -(zero * scale)
@@ -118,12 +121,12 @@ def combine_dequantized(unit: Unit, columns: Columns, variant: Variant) -> Start
     del columns
     fma = variant.form == "deq-fma"
     dtype = np.float64 if variant.multiplier.number == "f64" else np.float32
-    combine = _combination(unit)
-    (scale_a, zero_a), (scale_b, zero_b) = map(_single, _sides(unit))
+    combine = _combine_function(unit)
+    (scale_a, zero_a), (scale_b, zero_b) = map(_float32_parameters, _two_operands(unit))
 
     def real(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
         if fma:
-            return fused(codes, scale, np.asarray(-zero * scale, dtype=np.float32))
+            return fused_multiply_add(codes, scale, np.asarray(-zero * scale, dtype=np.float32))
         return np.asarray((codes.astype(dtype) - zero) * scale, dtype=dtype)
 
     def apply(numbers: Any, out: Any, *arguments: np.ndarray) -> np.ndarray:
@@ -143,8 +146,8 @@ def rescale_to_one_operand(unit: Unit, columns: Columns, variant: Variant) -> St
     del columns
     if unit.kind not in ("add", "sub"):
         raise ValueError("operands are brought to one scale for sums only")
-    sides, moved = _sides(unit), 1 if variant.form == "onto-first" else 0
-    (scale, zero), (target, target_zero) = (_single(sides[side]) for side in (moved, 1 - moved))
+    sides, moved = _two_operands(unit), 1 if variant.form == "onto-first" else 0
+    (scale, zero), (target, target_zero) = (_float32_parameters(sides[side]) for side in (moved, 1 - moved))
     signs = [np.float32(1), np.float32(-1 if unit.kind == "sub" else 1)]
     inner = np.asarray(zero + target_zero * target / scale * signs[1], dtype=np.float32)
     ratio = np.asarray(scale / target, dtype=np.float32)
@@ -161,8 +164,8 @@ def rescale_to_one_operand(unit: Unit, columns: Columns, variant: Variant) -> St
 def combine_ratios(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Combine (a - za) (sa / sc) and (b - zb) (sb / sc). A quotient is scaled by sa / (sb sc) afterwards."""
     del columns, variant
-    combine = _combination(unit)
-    (scale_a, zero_a), (scale_b, zero_b) = map(_single, _sides(unit))
+    combine = _combine_function(unit)
+    (scale_a, zero_a), (scale_b, zero_b) = map(_float32_parameters, _two_operands(unit))
     out_scale = unit.out.scale.astype(np.float32)
     quotient = unit.kind == "div"
     ratio_a = scale_a / (scale_b * out_scale) if quotient else scale_a / out_scale
@@ -184,7 +187,7 @@ def combine_ratios(unit: Unit, columns: Columns, variant: Variant) -> Start:
     )
 
 
-def _pair_of_programs(
+def _run_operand_programs(
     unit: Unit, columns: Columns, variant: Variant, scales: tuple[Scales, Scales], ahead: int = 0
 ) -> Operation:
     """Run the operand program on both centered codes, shifted left by `ahead`, and combine the results."""
@@ -193,13 +196,11 @@ def _pair_of_programs(
     combine = _COMBINE[unit.kind]
     dtype = variant.multiplier.dtype
     runs, parameters = [], []
-    for side, (operand, operand_scales) in enumerate(zip(_sides(unit), scales, strict=True)):
-        start = Start(operation=load(dtype, side), dtype=dtype, scales=operand_scales, tag=variant.form)
-        program = planned_program(
-            variant.operand, variant.multiplier, whole=dtype is np.int64, operand=f"operand {side}"
-        )
+    for side, (operand, operand_scales) in enumerate(zip(_two_operands(unit), scales, strict=True)):
+        start = Start(operation=convert_to(dtype, side), dtype=dtype, scales=operand_scales, tag=variant.form)
+        program = plan_program(variant.operand, variant.multiplier, whole=dtype is np.int64, operand=f"operand {side}")
         steps = compile_steps(unit, start, program, columns.memo)
-        runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
+        runs.append((compose_operations(steps), sum(len(step.parameters) for step in steps)))
         parameters += [operand.zero_point.astype(np.int64), *(p for step in steps for p in step.parameters)]
 
     def apply(numbers: Any, out: Any, *arguments: np.ndarray) -> np.ndarray:
@@ -219,11 +220,11 @@ def combine_shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
     Source for squared differences: TensorFlow Lite (kernels/squared_difference.cc).
     """
-    a, b = (operand.scale.astype(np.float64) for operand in _sides(unit))
+    a, b = (operand.scale.astype(np.float64) for operand in _two_operands(unit))
     twice = 2 * np.maximum(a, b)
     unit_scale = np.ones(())
     operand_scales = tuple(Scales(x=scale, w=unit_scale, y=twice, n=unit_scale) for scale in (a, b))
-    operation = _pair_of_programs(unit, columns, variant, (operand_scales[0], operand_scales[1]), variant.shift)
+    operation = _run_operand_programs(unit, columns, variant, (operand_scales[0], operand_scales[1]), variant.shift)
     squared = unit.kind == "squared_difference"
     y = unit.out.scale.astype(np.float64) * 2.0 ** (variant.shift * (2 if squared else 1))
     scales = Scales(x=twice, w=twice if squared else unit_scale, y=y, n=unit_scale)
@@ -234,8 +235,8 @@ def rescale_each(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Rescale each code to the output's scale with its own rounding, then combine the results."""
     if unit.kind == "squared_difference":
         raise ValueError("squares have another scale than their operands")
-    operand_scales = tuple(Scales(x=o.scale, w=_ONE, y=unit.out.scale, n=_ONE) for o in _sides(unit))
-    operation = _pair_of_programs(unit, columns, variant, (operand_scales[0], operand_scales[1]))
+    operand_scales = tuple(Scales(x=o.scale, w=_ONE, y=unit.out.scale, n=_ONE) for o in _two_operands(unit))
+    operation = _run_operand_programs(unit, columns, variant, (operand_scales[0], operand_scales[1]))
     to_integers = Operation(
         apply=lambda numbers, out, *arguments: operation.apply(numbers, out, *arguments).astype(np.int64),
         parameters=operation.parameters,
@@ -249,7 +250,7 @@ def combine_common(unit: Unit, columns: Columns, variant: Variant) -> Start:
     if unit.kind not in ("add", "sub"):
         raise ValueError("multipliers share a shift in sums only")
     bits = int(variant.form[-2:])
-    sides = _sides(unit)
+    sides = _two_operands(unit)
     out_scale = unit.out.scale.astype(np.float32)
     ratios = [np.asarray(operand.scale.astype(np.float32) / out_scale, dtype=np.float32) for operand in sides]
     shift = bits + 1 - np.frexp(np.maximum(np.abs(ratios[0]), np.abs(ratios[1])))[1].astype(np.int64)
@@ -275,8 +276,8 @@ def fixed_point_15(unit: Unit, columns: Columns, variant: Variant) -> Start:
         raise ValueError("operands are brought to one scale for sums only")
     combine = _COMBINE[unit.kind]
     parameters = []
-    for operand in _sides(unit):
-        scale, zero = _single(operand)
+    for operand in _two_operands(unit):
+        scale, zero = _float32_parameters(operand)
         parameters += [zero, np.asarray(scale / _LARGE_SCALE)]
 
     def apply(numbers: Any, out: Any, *arguments: np.ndarray) -> np.ndarray:
@@ -298,22 +299,22 @@ def _round_half_away(values: np.ndarray) -> np.ndarray:
 def _start_unchanged(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Start from the columns unchanged."""
     dtype = variant.multiplier.dtype
-    return Start(operation=load(dtype), dtype=dtype, scales=scales_of(unit, columns.count, columns.member))
+    return Start(operation=convert_to(dtype), dtype=dtype, scales=scales_of(unit, columns.count, columns.member))
 
 
 def _interpolated_codes(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Start from interpolated codes: integers with fractional bits, or float32."""
-    bits = FRACTION.get(variant.form)
+    bits = FRACTION_BITS.get(variant.form)
     dtype = np.float32 if bits is None else np.int64
     ones = np.ones((), np.int64)
     fixed = None if bits is None else Fixed(multiplier=ones, bits=bits, exponent=0 * ones, pre=0 * ones)
     return Start(
-        operation=load(dtype), dtype=dtype, scales=scales_of(unit, columns.count), whole=fixed, tag=variant.form
+        operation=convert_to(dtype), dtype=dtype, scales=scales_of(unit, columns.count), whole=fixed, tag=variant.form
     )
 
 
 def _start_uncentered(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Start from sums of uncentered codes. The offset z s / sc is subtracted later, rounded for integers."""
+    """Start from sums of uncentered codes. The step `zp` subtracts z s / sc, as an integer for integer multipliers."""
     start = _start_unchanged(unit, columns, variant)
     x = unit.operands[0]
     zero_share = x.zero_point.astype(np.float32) * x.scale.astype(np.float32) / unit.out.scale.astype(np.float32)
@@ -323,14 +324,14 @@ def _start_uncentered(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def _count_levels(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Count steps from the low end of the range as v f + c, with f the steps of the range over its width.
+    """Convert numbers v to steps above the low end of the output's range, as v f + c in float32.
 
-    c subtracts the low end: its value times the steps over the width, all in float32. The range is in units of the
+    The factor is f = steps / width, and the offset is c = -low end * steps / width. The range is in units of the
     input: real numbers, or sums with the scale sx sw. Source: FakeQuantize of OpenVINO, whose passes divide its input
     range by the scale of the sums (low_precision/fuse_multiply_to_fake_quantize.cpp) and whose x86 plugin turns it into
     a factor and a shift (intel_cpu/src/nodes/fake_quantize.cpp); measured.
 
-    `levels-raw` counts averages of uncentered codes, v = sum (1 / n): c subtracts z f too.
+    `levels-raw` converts averages of uncentered codes, v = sum (1 / n), so c also subtracts z f.
     """
     is_uncentered, scales = variant.form == "levels-raw", scales_of(unit, columns.count)
     is_fused = variant.form == "levels-fma"
@@ -341,37 +342,41 @@ def _count_levels(unit: Unit, columns: Columns, variant: Variant) -> Start:
         low_end, high_end = (low - zero) * scale / unit_of_sums, (high - zero) * scale / unit_of_sums
         width, steps = high_end - low_end, high - low
         factor, shift = np.asarray(steps / width), np.asarray(-low_end * steps / width)
-    if is_fused:  # the summand includes the lowest code
+    if is_fused:  # the offset c also includes the lowest code
         shift = np.asarray(shift + low)
-    share = np.ones((), np.float32)
+    reciprocal = np.ones((), np.float32)
     if is_uncentered:
-        share = np.asarray(np.float32(1) / np.asarray(scales.n).astype(np.float32))
+        reciprocal = np.asarray(np.float32(1) / np.asarray(scales.n).astype(np.float32))
         shift = np.asarray(shift - unit.operands[0].zero_point.astype(np.float32) * factor)
 
-    def apply(numbers: Any, out: Any, by: np.ndarray, more: np.ndarray, times: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, multiplier: np.ndarray, addend: np.ndarray, weight: np.ndarray) -> np.ndarray:
         del out
         values = numbers[0].astype(np.float32)
         if is_uncentered:
-            values = values * times
+            values = values * weight
         return (
-            fused(values, by, more) if is_uncentered or is_fused else np.asarray(values * by + more, dtype=np.float32)
+            fused_multiply_add(values, multiplier, addend)
+            if is_uncentered or is_fused
+            else np.asarray(values * multiplier + addend, dtype=np.float32)
         )
 
     zero_point = np.asarray(np.float32(0) if is_fused else low)
-    operation = Operation(apply=apply, parameters=(factor, shift, share))
+    operation = Operation(apply=apply, parameters=(factor, shift, reciprocal))
     return Start(operation=operation, dtype=np.float32, scales=scales, zero=zero_point, tag=variant.form)
 
 
-def _divided_sums(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def _divide_multiplier_by_count(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Start from sums, with the 31-bit multiplier divided by the count (kernels/internal/reference/reduce.h)."""
     del variant
     scales = scales_of(unit, columns.count)
     undivided = fixed_multiplier(real_multiplier(replace(scales, n=np.ones((), np.float32)), "d:xw/y"), "q31")
     count = scales.n.astype(np.int64)
     # Shift left by the bits of the count, unless the remaining shift would exceed 31.
-    room = np.minimum(np.frexp(count.astype(np.float64))[1] - 1, undivided.bits + undivided.exponent)
-    divided = replace(undivided, multiplier=(undivided.multiplier << room) // count, exponent=undivided.exponent - room)
-    return Start(operation=load(np.int64), dtype=np.int64, scales=scales, whole=divided, tag="counted")
+    spare_bits = np.minimum(np.frexp(count.astype(np.float64))[1] - 1, undivided.bits + undivided.exponent)
+    divided = replace(
+        undivided, multiplier=(undivided.multiplier << spare_bits) // count, exponent=undivided.exponent - spare_bits
+    )
+    return Start(operation=convert_to(np.int64), dtype=np.int64, scales=scales, whole=divided, tag="counted")
 
 
 _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyType(
@@ -393,7 +398,7 @@ _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyTy
         "fixed15": fixed_point_15,
         "each": rescale_each,
         "offset": _start_uncentered,
-        "counted": _divided_sums,
+        "counted": _divide_multiplier_by_count,
     }
     | dict.fromkeys(("levels", "levels-fma", "levels-raw"), _count_levels)
     | {
@@ -407,7 +412,7 @@ _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyTy
 )
 
 
-def start_of(unit: Unit, columns: Columns, variant: Variant) -> Start:
+def make_start(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Return the start of a program; equal starts are the same object.
 
     Raises:

@@ -45,10 +45,10 @@ def find_groups(graph: Graph, constants: Mapping[str, AttrValue] | None = None) 
         graph: The graph.
         constants: Values of scalar constants by name, for the bounds of a Clip.
     """
-    return tuple(_groups(graph, constants or {}))
+    return tuple(_iterate_groups(graph, constants or {}))
 
 
-def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None, *, apart: Collection[str] = ()) -> Graph:
+def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None, *, unfused: Collection[str] = ()) -> Graph:
     """Return a graph with each group fused into one node. A graph without groups is returned unchanged.
 
     Nodes and tensors that are read only inside groups are dropped.
@@ -56,9 +56,9 @@ def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None, *, apar
     Args:
         graph: The graph.
         constants: Values of scalar constants by name, for the bounds of a Clip.
-        apart: Tensors that are computed separately; a group with such a tensor in its interior is not fused.
+        unfused: Tensors that are computed separately; a group with such a tensor in its interior is not fused.
     """
-    groups = [group for group in find_groups(graph, constants) if group.interior.isdisjoint(apart)]
+    groups = [group for group in find_groups(graph, constants) if group.interior.isdisjoint(unfused)]
     if not groups:
         return graph
     node_of_last = {group.members[-1].name: group.node for group in groups}
@@ -92,21 +92,21 @@ def _without_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:
     ]
 
 
-def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]:
+def _iterate_groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]:
     for node in graph.nodes:
         row = operators.of(node.op)
         if not row.folds or not node.outputs or not has_kernel(node.op, node.domain):
             continue
         # DequantizeLinear, operator, an optional activation and QuantizeLinear compute from codes to codes, like one
         # quantized operator.
-        inputs, before = _codes_of_inputs(graph, node)
+        inputs, before = _replace_dequantized_inputs(graph, node)
         if inputs is None:
             continue
-        after = _nodes_to_quantization(graph, node)
+        after = _find_nodes_to_quantization(graph, node)
         moves = row.moves and not row.keeps_values and row.data == (0,)
         if after is None or (moves and not _has_same_quant(graph, inputs[0], after[-1].outputs[0])):
             continue
-        attrs = _activation(after[0], constants) if len(after) > 1 else {}
+        attrs = _activation_attributes(after[0], constants) if len(after) > 1 else {}
         if attrs is None:
             continue
         members = (*before, node, *after)
@@ -125,7 +125,7 @@ def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]
         )
 
 
-def _codes_of_inputs(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, list[Node]]:
+def _replace_dequantized_inputs(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, list[Node]]:
     """Return a node's inputs with dequantized tensors replaced by their codes, and the nodes that dequantize them."""
     row = operators.of(node.op)
     data = row.data or tuple(range(len(node.inputs)))
@@ -145,7 +145,7 @@ def _codes_of_inputs(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, 
     return tuple(inputs), list({source.name: source for source in dequantizers}.values())
 
 
-def _nodes_to_quantization(graph: Graph, node: Node) -> list[Node] | None:
+def _find_nodes_to_quantization(graph: Graph, node: Node) -> list[Node] | None:
     """Return the nodes that follow a node up to its QuantizeLinear, with at most one activation in between."""
     following = _only_reader(graph, node)
     chain = [] if following is None else [following]
@@ -170,7 +170,7 @@ def _only_reader(graph: Graph, node: Node) -> Node | None:
 
 
 def _has_codes(graph: Graph, name: str, *, wide: bool = False) -> bool:
-    """Return whether a tensor holds integer codes with known quantization parameters."""
+    """Return whether a tensor holds integer codes, of at most 16 bits unless `wide`, with known scales."""
     quant = graph.tensors[name].quant
     if quant is None or quant.block_size is not None or not is_integer(quant.dtype):
         return False
@@ -182,7 +182,7 @@ def _has_same_quant(graph: Graph, first: str, second: str) -> bool:
     return quant is not None and not quant.per_channel and quant == graph.tensors[second].quant
 
 
-def _activation(node: Node, constants: Mapping[str, AttrValue]) -> dict[str, AttrValue] | None:
+def _activation_attributes(node: Node, constants: Mapping[str, AttrValue]) -> dict[str, AttrValue] | None:
     """Return the attributes of a fused activation; None if its bounds are unknown."""
     bounds = operators.clamp_bounds(node, constants)
     if bounds is None:

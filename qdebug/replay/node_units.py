@@ -21,7 +21,7 @@ from qdebug.model.thresholds.explanation import BIAS_SCALE_MAX_REL_DIFFERENCE
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, LSB_SLACK
 from qdebug.replay.precision import is_real, onnx_dtype, widen
 from qdebug.replay.registry import Call
-from qdebug.replay.scaling import spread
+from qdebug.replay.scaling import reshape_to_broadcast
 from qdebug.replay.unit import PAIRS, Operand, Target, Unit, target_of
 
 __all__ = ["Coded", "unit_of_call", "unit_of_codes", "with_recorded_scale", "with_stated_bias"]
@@ -35,7 +35,7 @@ def unit_of_call(call: Call) -> Unit | None:
     """
     row = operators.of(call.op)
     if row.quantizes or row.dequantizes:
-        return _quantize(call) if row.quantizes else _dequantize(call)
+        return _read_quantize(call) if row.quantizes else _read_dequantize(call)
     if row.real is None:
         return None
     return _READERS.get(operators.of(row.real.op).unit, _read_simple)(call)
@@ -44,15 +44,18 @@ def unit_of_call(call: Call) -> Unit | None:
 def with_recorded_scale(
     node: Node, values: Mapping[str, np.ndarray], tensors: Mapping[str, TensorInfo]
 ) -> tuple[Node, Mapping[str, np.ndarray]]:
-    """Return a QuantizeLinear or DequantizeLinear that reads the scale of its codes as an input, and the input values.
+    """Add the recorded scale and zero point to a QuantizeLinear or DequantizeLinear that lacks these inputs.
 
-    A QuantizeLinear whose input has codes of its output's quantization becomes an Identity: a runtime that folded the
-    preceding dequantization into a neighbour leaves such a node.
+    A QuantizeLinear whose input already holds codes with the output's quantization becomes an Identity. A runtime
+    leaves such a node when it folds the preceding dequantization into a neighbour.
 
     Args:
         node: Any node; returned unchanged if it reads a scale, or if its codes have none.
         values: Its inputs.
         tensors: The tensors of the graph.
+
+    Returns:
+        The completed node, and its input values.
     """
     row = operators.of(node.op)
     if not row.converts_codes or any(node.inputs[1:]):
@@ -78,28 +81,28 @@ def with_recorded_scale(
     return completed, {**values, names[0]: scale, names[1]: zero_point}
 
 
-def _filterwise(values: np.ndarray, axes: int) -> np.ndarray:
+def _reshape_by_filter(values: np.ndarray, axes: int) -> np.ndarray:
     """Reshape one value, or one value per filter, to broadcast along axis 0 of `axes` axes."""
     return values.reshape(()) if values.size == 1 else values.reshape(-1, *(1,) * (axes - 1))
 
 
-def _by_row(values: np.ndarray) -> np.ndarray:
+def _reshape_by_row(values: np.ndarray) -> np.ndarray:
     """Reshape one value, or one value per row, to broadcast to (..., rows, columns)."""
     if values.size == 1:
         return values.reshape(())
     return values.reshape(-1, 1) if values.ndim == 1 else values
 
 
-def _by_column(values: np.ndarray) -> np.ndarray:
+def _reshape_by_column(values: np.ndarray) -> np.ndarray:
     """Reshape one value, or one value per column, to broadcast to (..., rows, columns)."""
     return values.reshape(()) if values.size == 1 else values
 
 
-def _target(scale: np.ndarray, zero_point: np.ndarray) -> Target:
+def _make_target(scale: np.ndarray, zero_point: np.ndarray) -> Target:
     return Target(dtype=zero_point.dtype, scale=scale, zero_point=zero_point)
 
 
-def _conv(call: Call) -> Unit:
+def _read_conv(call: Call) -> Unit:
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero = (call.array(i) for i in range(8))
     last = bool(call.integer("channels_last"))
     return Unit(
@@ -110,11 +113,11 @@ def _conv(call: Call) -> Unit:
             ),
             Operand(
                 codes=weight,
-                scale=_filterwise(w_scale, weight.ndim),
-                zero_point=_filterwise(w_zero, weight.ndim),
+                scale=_reshape_by_filter(w_scale, weight.ndim),
+                zero_point=_reshape_by_filter(w_zero, weight.ndim),
             ),
         ),
-        out=_target(y_scale.reshape(()), y_zero.reshape(())),
+        out=_make_target(y_scale.reshape(()), y_zero.reshape(())),
         bias=call.optional(8),
         attrs=call.attrs,
         channels_last=last,
@@ -123,20 +126,20 @@ def _conv(call: Call) -> Unit:
     )
 
 
-def _matmul(call: Call) -> Unit:
+def _read_matmul(call: Call) -> Unit:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (call.array(i) for i in range(8))
     return Unit(
         kind="linear",
         operands=(
-            Operand(codes=a, scale=_by_row(a_scale), zero_point=_by_row(a_zero)),
-            Operand(codes=b, scale=_by_column(b_scale), zero_point=_by_column(b_zero)),
+            Operand(codes=a, scale=_reshape_by_row(a_scale), zero_point=_reshape_by_row(a_zero)),
+            Operand(codes=b, scale=_reshape_by_column(b_scale), zero_point=_reshape_by_column(b_zero)),
         ),
-        out=_target(_by_row(y_scale), _by_row(y_zero)),
+        out=_make_target(_reshape_by_row(y_scale), _reshape_by_row(y_zero)),
         op=call.op,
     )
 
 
-def _gemm(call: Call) -> Unit | None:
+def _read_gemm(call: Call) -> Unit | None:
     """Read QGemm; None without an output scale, since its output is then real."""
     a, a_scale, a_zero, b, b_scale, b_zero = (call.array(i) for i in range(6))
     y_scale, y_zero = call.optional(7), call.optional(8)
@@ -153,30 +156,32 @@ def _gemm(call: Call) -> Unit | None:
             ),
             Operand(
                 codes=b.T if call.integer("transB") else b,
-                scale=_by_column(b_scale.reshape(-1)),
-                zero_point=_by_column(b_zero.reshape(-1)),
+                scale=_reshape_by_column(b_scale.reshape(-1)),
+                zero_point=_reshape_by_column(b_zero.reshape(-1)),
             ),
         ),
-        out=_target(y_scale.reshape(()), y_zero.reshape(())),
+        out=_make_target(y_scale.reshape(()), y_zero.reshape(())),
         bias=call.optional(6),
         op=call.op,
     )
 
 
-def _linear(call: Call) -> Unit | None:
-    return _matmul(call) if operators.of(call.op).bias is None else _gemm(call)
+def _read_linear(call: Call) -> Unit | None:
+    return _read_matmul(call) if operators.of(call.op).bias is None else _read_gemm(call)
 
 
-def _scalar(call: Call, position: int) -> np.ndarray:
+def _read_scalar(call: Call, position: int) -> np.ndarray:
     return call.array(position).reshape(())
 
 
-def _operand(call: Call, position: int, codes: np.ndarray) -> Operand:
+def _read_operand(call: Call, position: int, codes: np.ndarray) -> Operand:
     """Read the scale and zero point that follow an operand's codes among the inputs. A missing zero point is 0."""
-    return Operand(codes=codes, scale=_scalar(call, position + 1), zero_point=_zero_point(call, position + 2, codes))
+    return Operand(
+        codes=codes, scale=_read_scalar(call, position + 1), zero_point=_read_zero_point(call, position + 2, codes)
+    )
 
 
-def _zero_point(call: Call, position: int, codes: np.ndarray) -> np.ndarray:
+def _read_zero_point(call: Call, position: int, codes: np.ndarray) -> np.ndarray:
     zero_point_input = call.optional(position)
     return np.zeros((), codes.dtype) if zero_point_input is None else zero_point_input.reshape(())
 
@@ -188,13 +193,13 @@ def _read_simple(call: Call) -> Unit:
         raise ValueError("the operator carries no scales")
     form, last = operators.of(real.op), bool(call.integer("channels_last"))
     coded = operators.coded_inputs(call.op, len(call.inputs))
-    codes = [np.moveaxis(call.array(at), -1, 1) if last else call.array(at) for at in coded]
+    codes = [np.moveaxis(call.array(position), -1, 1) if last else call.array(position) for position in coded]
     if not codes:
         raise ValueError("the node reads no codes")
     return Unit(
         kind=form.unit,
-        operands=tuple(_operand(call, at, array) for at, array in zip(coded, codes, strict=True)),
-        out=_target(_scalar(call, real.out), _zero_point(call, real.out + 1, codes[0])),
+        operands=tuple(_read_operand(call, position, array) for position, array in zip(coded, codes, strict=True)),
+        out=_make_target(_read_scalar(call, real.out), _read_zero_point(call, real.out + 1, codes[0])),
         attrs=call.attrs,
         function=real.op if form.unit == "lookup" else "",
         condition=call.optional(0) if form.unit == "where" else None,
@@ -204,17 +209,17 @@ def _read_simple(call: Call) -> Unit:
     )
 
 
-def _narrow(dtype: np.dtype) -> bool:
+def _is_narrow(dtype: np.dtype) -> bool:
     return dtype.kind in "iu" and dtype.itemsize <= 2
 
 
-def _quantize(call: Call) -> Unit | None:
+def _read_quantize(call: Call) -> Unit | None:
     """Read QuantizeLinear to codes of at most 16 bits; None for other codes, or if the quotient is rounded twice."""
     x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
     if zero_point is None:
         output_type = call.integer("output_dtype")
         zero_point = np.zeros((), onnx_dtype(output_type) if output_type else np.uint8)
-    if not _narrow(zero_point.dtype) or call.integer("precision") or not (is_real(x.dtype) or x.dtype == np.int32):
+    if not _is_narrow(zero_point.dtype) or call.integer("precision") or not (is_real(x.dtype) or x.dtype == np.int32):
         return None
     real = x.astype(np.float32) if x.dtype == np.int32 else widen(x)
     axis, block = call.integer("axis", 1), call.integer("block_size")
@@ -223,29 +228,29 @@ def _quantize(call: Call) -> Unit | None:
         operands=(Operand(codes=real, scale=np.ones((), np.float32), zero_point=np.zeros((), np.int8)),),
         out=Target(
             dtype=zero_point.dtype,
-            scale=widen(spread(scale, x.shape, axis, block)),
-            zero_point=spread(zero_point, x.shape, axis, block),
+            scale=widen(reshape_to_broadcast(scale, x.shape, axis, block)),
+            zero_point=reshape_to_broadcast(zero_point, x.shape, axis, block),
         ),
         op=call.op,
     )
 
 
-def _dequantize(call: Call) -> Unit | None:
+def _read_dequantize(call: Call) -> Unit | None:
     """Read DequantizeLinear from codes of at most 16 bits to float32; None for any other DequantizeLinear."""
     x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
-    if not _narrow(x.dtype) or scale.dtype != np.float32 or call.integer("output_dtype", 1) != 1:
+    if not _is_narrow(x.dtype) or scale.dtype != np.float32 or call.integer("output_dtype", 1) != 1:
         return None
     axis, block = call.integer("axis", 1), call.integer("block_size")
-    zero = np.zeros((), x.dtype) if zero_point is None else spread(zero_point, x.shape, axis, block)
+    zero = np.zeros((), x.dtype) if zero_point is None else reshape_to_broadcast(zero_point, x.shape, axis, block)
     return Unit(
         kind="dequantize",
-        operands=(Operand(codes=x, scale=spread(scale, x.shape, axis, block), zero_point=zero),),
+        operands=(Operand(codes=x, scale=reshape_to_broadcast(scale, x.shape, axis, block), zero_point=zero),),
         out=Target(dtype=np.dtype(np.float32), scale=np.ones((), np.float32), zero_point=np.zeros((), np.int8)),
         op=call.op,
     )
 
 
-_READERS: Mapping[str, Callable[[Call], Unit | None]] = MappingProxyType({"conv": _conv, "linear": _linear})
+_READERS: Mapping[str, Callable[[Call], Unit | None]] = MappingProxyType({"conv": _read_conv, "linear": _read_linear})
 """Readers of units with scales along channels, by kind."""
 
 
@@ -288,18 +293,21 @@ class _Request:
         return Call(inputs=(), attrs=self.node.attrs, opset=self.opset, op=self.node.op, node=self.node.name)
 
     @property
-    def last(self) -> bool:
+    def channels_last(self) -> bool:
         return bool(self.call().integer("channels_last"))
 
-    def operand(self, position: int, *, turn: bool = False) -> Operand | None:
+    def operand(self, position: int, *, channels_first: bool = False) -> Operand | None:
         """Return an input as an operand, optionally with channels first; None if it is not quantized."""
         coded = self.input_at(position)
         if coded is None or coded.quant is None or not coded.quantized:
             return None
         shape = coded.values.shape
         axis, block = coded.quant.axis or 0, coded.quant.block_size or 0
-        arrays = [coded.values, *(spread(a, shape, axis, block) for a in (coded.quant.scale, coded.quant.zero_point))]
-        if turn:
+        arrays = [
+            coded.values,
+            *(reshape_to_broadcast(a, shape, axis, block) for a in (coded.quant.scale, coded.quant.zero_point)),
+        ]
+        if channels_first:
             arrays = [np.moveaxis(array, -1, 1) if array.ndim > 1 else array for array in arrays]
         return Operand(codes=arrays[0], scale=arrays[1], zero_point=arrays[2])
 
@@ -331,7 +339,7 @@ def unit_of_codes(
         The unit; None if the operator is not computed on codes, or its inputs are not all codes.
     """
     row = operators.of(node.op)
-    reader = _clamp if row.clamps else _CODED_READERS.get(row.unit)
+    reader = _read_clamp if row.clamps else _CODED_READERS.get(row.unit)
     if reader is None:
         return None
     version = (opset or {}).get(node.domain, 1000)
@@ -339,7 +347,7 @@ def unit_of_codes(
 
 
 def _codes_of_bounds(bounds: Bounds, quant: QuantParams) -> tuple[int, int] | None:
-    """Return the codes nearest to real bounds; None without bounds, or if a bound cannot be represented."""
+    """Return the codes nearest to real bounds; None without bounds, or if the scale is not positive."""
     low, high = int(quant.qmin or 0), int(quant.qmax or 0)
     scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
     if bounds == (None, None) or not scale > 0:
@@ -359,7 +367,12 @@ def _intersect_bounds(first: Bounds, second: Bounds) -> Bounds:
 
 
 def _unit_if_coded(
-    request: _Request, kind: str, operands: Sequence[Operand | None], *, bounds: Bounds = (None, None), **more: object
+    request: _Request,
+    kind: str,
+    operands: Sequence[Operand | None],
+    *,
+    bounds: Bounds = (None, None),
+    **other_fields: object,
 ) -> Unit | None:
     """Return a unit; None if an operand or the output is not quantized."""
     present = tuple(operand for operand in operands if operand is not None)
@@ -368,7 +381,7 @@ def _unit_if_coded(
         return None
     node = request.node
     fields: dict[str, object] = {"attrs": node.attrs, "opset": request.opset, "op": node.op, "domain": node.domain}
-    fields |= more
+    fields |= other_fields
     return Unit(kind=kind, operands=present, out=out, **fields)  # type: ignore[arg-type]
 
 
@@ -398,7 +411,7 @@ def _bias_in_scale(bias: np.ndarray, stated: QuantParams, sums: np.ndarray) -> t
     return centred, stated.scale
 
 
-def _bias(request: _Request, position: int, sums: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _read_bias(request: _Request, position: int, sums: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return a bias, and its scale if it differs from the scale of the sums."""
     coded = request.input_at(position)
     if coded is None:
@@ -408,8 +421,8 @@ def _bias(request: _Request, position: int, sums: np.ndarray) -> tuple[np.ndarra
     return _bias_in_scale(coded.values, coded.quant, sums)
 
 
-def _coded_conv(request: _Request) -> Unit | None:
-    x, weight = request.operand(0, turn=request.last), request.operand(1)
+def _read_coded_conv(request: _Request) -> Unit | None:
+    x, weight = request.operand(0, channels_first=request.channels_last), request.operand(1)
     if x is None or weight is None or len(request.inputs) > 3 or x.scale.size > 1:
         return None
     if min(x.codes.ndim, weight.codes.ndim) < 3:
@@ -418,17 +431,17 @@ def _coded_conv(request: _Request) -> Unit | None:
     axis = 1 if transposed else 0
     if weight.scale.size > 1 and weight.scale.size != weight.scale.shape[axis]:
         return None
-    bias, bias_scale = _bias(request, 2, x.scale.astype(np.float64) * weight.scale.astype(np.float64))
-    bounds = _activation(request)
+    bias, bias_scale = _read_bias(request, 2, x.scale.astype(np.float64) * weight.scale.astype(np.float64))
+    bounds = _activation_bounds(request)
     if bounds is None:
         return None
     return _unit_if_coded(
         request, "conv", (x, weight), bounds=bounds, bias=bias, bias_scale=bias_scale,
-        channels_last=request.last, transposed=transposed,
+        channels_last=request.channels_last, transposed=transposed,
     )  # fmt: skip
 
 
-def _activation(request: _Request) -> Bounds | None:
+def _activation_bounds(request: _Request) -> Bounds | None:
     """Return the bounds of a fused activation; None if the activation does more than clamp."""
     call = request.call()
     name = call.text("activation")
@@ -439,27 +452,27 @@ def _activation(request: _Request) -> Bounds | None:
     return (params[0], params[1]) if row.bounded and len(params) == 2 else None
 
 
-def _coded_linear(request: _Request) -> Unit | None:
+def _read_coded_linear(request: _Request) -> Unit | None:
     a, b = request.operand(0), request.operand(1)
     call = request.call()
     if a is None or b is None or (request.input_at(2) is not None and call.real("beta", 1.0) != 1):
         return None
-    a = _first_of_gemm(call, a, b)
-    a, b = (_transposed(o) if call.integer(name) else o for o, name in ((a, "transA"), (b, "transB")))
+    a = _first_operand_of_gemm(call, a, b)
+    a, b = (_transpose_operand(o) if call.integer(name) else o for o, name in ((a, "transA"), (b, "transB")))
     alpha = np.float32(call.real("alpha", 1.0))
     if alpha != 1:
         a = Operand(codes=a.codes, scale=np.asarray(a.scale * alpha), zero_point=a.zero_point)
     bias, bias_scale = None, None
     if request.input_at(2) is not None:
-        bias, bias_scale = _bias(request, 2, a.scale.astype(np.float64) * b.scale.astype(np.float64))
+        bias, bias_scale = _read_bias(request, 2, a.scale.astype(np.float64) * b.scale.astype(np.float64))
     has_scales_along_depth = (a.scale.ndim and a.scale.shape[-1] > 1) or (b.scale.ndim > 1 and b.scale.shape[-2] > 1)
-    bounds = _activation(request)
+    bounds = _activation_bounds(request)
     if a.codes.ndim < 2 or b.codes.ndim < 2 or has_scales_along_depth or bounds is None:
-        return None  # scales along a summed axis allow no integer sum
+        return None  # products with different scales cannot be summed as integers
     return _unit_if_coded(request, "linear", (a, b), bounds=bounds, bias=bias, bias_scale=bias_scale)
 
 
-def _first_of_gemm(call: Call, a: Operand, b: Operand) -> Operand:
+def _first_operand_of_gemm(call: Call, a: Operand, b: Operand) -> Operand:
     """Return the first operand of a Gemm, as a matrix if `flatten` is set. Its scale applies to all rows."""
     if not call.integer("flatten") or a.scale.size > 1:
         return a
@@ -467,15 +480,15 @@ def _first_of_gemm(call: Call, a: Operand, b: Operand) -> Operand:
     return replace(a, codes=a.codes.reshape(-1, width), scale=a.scale.reshape(()), zero_point=a.zero_point.reshape(()))
 
 
-def _transposed(operand: Operand) -> Operand:
+def _transpose_operand(operand: Operand) -> Operand:
     """Return an operand with its last two dimensions swapped."""
     arrays = (operand.codes, operand.scale, operand.zero_point)
     codes, scale, zero_point = (array.swapaxes(-1, -2) if array.ndim > 1 else array for array in arrays)
     return Operand(codes=codes, scale=scale, zero_point=zero_point)
 
 
-def _pair(request: _Request) -> Unit | None:
-    bounds = _activation(request)
+def _read_pair(request: _Request) -> Unit | None:
+    bounds = _activation_bounds(request)
     if bounds is None:
         return None
     unit, second = operators.of(request.node.op).unit, request.operand(1)
@@ -490,17 +503,19 @@ def _pair(request: _Request) -> Unit | None:
     return _unit_if_coded(request, unit, (request.operand(0), second), bounds=bounds)
 
 
-def _pool(request: _Request) -> Unit | None:
+def _read_pool(request: _Request) -> Unit | None:
     kind = operators.of(request.node.op).unit
-    operand = request.operand(0, turn=request.last)
+    operand = request.operand(0, channels_first=request.channels_last)
     function = request.node.op if kind == "max_pool" else ""
-    bounds = _activation(request)
+    bounds = _activation_bounds(request)
     if bounds is None:
         return None
-    return _unit_if_coded(request, kind, (operand,), bounds=bounds, function=function, channels_last=request.last)
+    return _unit_if_coded(
+        request, kind, (operand,), bounds=bounds, function=function, channels_last=request.channels_last
+    )
 
 
-def _mean(request: _Request) -> Unit | None:
+def _read_mean(request: _Request) -> Unit | None:
     axes_input = request.input_at(1)
     attrs: dict[str, AttrValue] = dict(request.node.attrs)
     if axes_input is not None:
@@ -510,7 +525,7 @@ def _mean(request: _Request) -> Unit | None:
     return _unit_if_coded(request, "reduce_mean", (request.operand(0),), attrs=attrs)
 
 
-def _clamp(request: _Request) -> Unit | None:
+def _read_clamp(request: _Request) -> Unit | None:
     """Read a clamp: a requantization with bounds."""
     row = operators.of(request.node.op)
     if row.least is not None:
@@ -527,38 +542,38 @@ def _clamp(request: _Request) -> Unit | None:
     return _unit_if_coded(request, "requantize", (request.operand(0),), bounds=(ends[0], ends[1]))
 
 
-def _function(request: _Request) -> Unit | None:
+def _read_function(request: _Request) -> Unit | None:
     return _unit_if_coded(request, "lookup", (request.operand(0),), function=request.node.op)
 
 
-def _softmax(request: _Request) -> Unit | None:
+def _read_softmax(request: _Request) -> Unit | None:
     return _unit_if_coded(request, "softmax", (request.operand(0),))
 
 
-def _concat(request: _Request) -> Unit | None:
+def _read_concat(request: _Request) -> Unit | None:
     return _unit_if_coded(
         request, "concat", tuple(request.operand(position) for position in range(len(request.inputs)))
     )
 
 
-def _where(request: _Request) -> Unit | None:
+def _read_where(request: _Request) -> Unit | None:
     condition = request.input_at(0)
     if condition is None:
         return None
     return _unit_if_coded(request, "where", (request.operand(1), request.operand(2)), condition=condition.values)
 
 
-def _settings(request: _Request, *positions: int) -> tuple[np.ndarray | None, ...]:
+def _setting_values(request: _Request, *positions: int) -> tuple[np.ndarray | None, ...]:
     inputs = [request.input_at(position) for position in positions]
     return tuple(None if coded is None else coded.values for coded in inputs)
 
 
-def _resize(request: _Request) -> Unit | None:
-    settings = _settings(request, *range(1, len(request.inputs)))
+def _read_resize(request: _Request) -> Unit | None:
+    settings = _setting_values(request, *range(1, len(request.inputs)))
     return _unit_if_coded(request, "resize", (request.operand(0),), function=request.node.op, settings=settings)
 
 
-def _pad(request: _Request) -> Unit | None:
+def _read_pad(request: _Request) -> Unit | None:
     """Read Pad.
 
     A real fill value is converted to a code of the input; an integer of the input's type is a code already.
@@ -570,23 +585,23 @@ def _pad(request: _Request) -> Unit | None:
         if operand is None and value.values.dtype == data.codes.dtype:
             operand = Operand(codes=value.values, scale=data.scale, zero_point=data.zero_point)  # a code of the input
         if operand is None:
-            operand = _code_of_filling(float(value.values.reshape(())), data)
+            operand = _fill_code(float(value.values.reshape(())), data)
         operands.append(operand)
     elif data is not None and (fill := request.call().real("value")) != 0:
-        operands.append(_code_of_filling(fill, data))
-    return _unit_if_coded(request, "pad", operands, function=request.node.op, settings=_settings(request, 1, 3))
+        operands.append(_fill_code(fill, data))
+    return _unit_if_coded(request, "pad", operands, function=request.node.op, settings=_setting_values(request, 1, 3))
 
 
-def _code_of_filling(value: float, data: Operand) -> Operand:
-    """Return a real value as a code at the data's scale."""
+def _fill_code(value: float, data: Operand) -> Operand:
+    """Return a real fill value as a centered code at the data's scale."""
     code = np.asarray(np.rint(value / data.scale.reshape(-1)[0]), np.int32)
     return Operand(codes=code, scale=data.scale, zero_point=np.zeros((), np.int32))
 
 
-def _fake_quantized(request: _Request) -> Unit | None:
-    """Read FakeQuantize with a quantized result: real numbers quantized by the input range.
+def _read_fake_quantize(request: _Request) -> Unit | None:
+    """Read a FakeQuantize whose result is stored as codes, as a quantization of real numbers by its input range.
 
-    The quantization of the codes covers the output range, or the output range is the range of the codes.
+    Its output range must be that of the codes, either in real numbers or as integers.
     """
     x, ends = request.input_at(0), [request.input_at(position) for position in range(1, 5)]
     out, levels = request.target((None, None)), request.call().integer("levels")
@@ -597,21 +612,21 @@ def _fake_quantized(request: _Request) -> Unit | None:
     low, high, first, last = (float(end.values.reshape(())) for end in ends if end is not None)
     lowest_code, highest_code = out.limits
     offset = (np.array((first, last)) / out.scale + out.zero_point).round()
-    same = (first, last) == (lowest_code, highest_code) or tuple(offset) == (lowest_code, highest_code)
-    if not same or levels != highest_code - lowest_code + 1 or not high > low:
+    covers_code_range = (first, last) == (lowest_code, highest_code) or tuple(offset) == (lowest_code, highest_code)
+    if not covers_code_range or levels != highest_code - lowest_code + 1 or not high > low:
         return None
     scale = np.asarray((high - low) / (levels - 1), np.float32)
     zero_point = np.rint(lowest_code - low / scale)
-    # Both ends of the range were rounded to float32; a larger distance from a code is no rounding.
+    # Both ends were rounded to float32. An end that is farther from a code than that rounding is not on the grid.
     if not np.isclose((lowest_code - zero_point) * scale, low, rtol=FLOAT32_STORED_REL_ERROR, atol=LSB_SLACK * scale):
-        return None  # 0 is no code: a quantization has none
+        return None  # real 0 is not a code, so there is no zero point
     operand = Operand(codes=widen(x.values), scale=np.ones((), np.float32), zero_point=np.zeros((), np.int8))
     target = replace(out, scale=scale, zero_point=zero_point.astype(np.int64))
     return Unit(kind="quantize", operands=(operand,), out=target, op=request.node.op)
 
 
-def _move(request: _Request) -> Unit | None:
-    settings = _settings(request, *range(1, len(request.inputs)))
+def _read_move(request: _Request) -> Unit | None:
+    settings = _setting_values(request, *range(1, len(request.inputs)))
     operand = request.operand(0)
     if operand is None or operand.scale.size > 1:
         return None
@@ -621,19 +636,19 @@ def _move(request: _Request) -> Unit | None:
 
 _CODED_READERS: Mapping[str, Callable[[_Request], Unit | None]] = MappingProxyType(
     {
-        **dict.fromkeys(PAIRS, _pair),
-        **dict.fromkeys(("average_pool", "global_average_pool", "max_pool"), _pool),
-        "concat": _concat,
-        "conv": _coded_conv,
-        "linear": _coded_linear,
-        "lookup": _function,
-        "pad": _pad,
-        "quantize": _fake_quantized,
-        "reduce_mean": _mean,
-        "requantize": _move,
-        "resize": _resize,
-        "softmax": _softmax,
-        "where": _where,
+        **dict.fromkeys(PAIRS, _read_pair),
+        **dict.fromkeys(("average_pool", "global_average_pool", "max_pool"), _read_pool),
+        "concat": _read_concat,
+        "conv": _read_coded_conv,
+        "linear": _read_coded_linear,
+        "lookup": _read_function,
+        "pad": _read_pad,
+        "quantize": _read_fake_quantize,
+        "reduce_mean": _read_mean,
+        "requantize": _read_move,
+        "resize": _read_resize,
+        "softmax": _read_softmax,
+        "where": _read_where,
     }
 )
 """Readers of units on codes, by `Operator.unit`."""

@@ -17,7 +17,7 @@ from qdebug.replay.blockwise import elementwise
 from qdebug.replay.unit import PAIRS, Operand, Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["Compute", "look_up", "pair_table"]
+__all__ = ["Compute", "look_up_pairs", "pair_table"]
 
 Compute = Callable[[Unit, Variant], np.ndarray]
 """Computes a unit by a variant, in channels-first order."""
@@ -40,7 +40,7 @@ class _PairOperator:
 
 
 def pair_table(unit: Unit, variant: Variant, compute: Compute) -> np.ndarray | None:
-    """Return the result of a unit for each pair of codes, or None if there is no table or it would not pay.
+    """Return the result of a unit for each pair of codes; None if a table is impossible or not worth its cost.
 
     Args:
         unit: The unit.
@@ -67,13 +67,13 @@ def pair_table(unit: Unit, variant: Variant, compute: Compute) -> np.ndarray | N
         (left.codes.dtype, right.codes.dtype, unit.out.dtype, unit.out.limits, unit.out.clamp),
         tuple(None if array is None else (array.dtype, array.tobytes()) for array in (*arrays, *optional)),
     )
-    return _table(_PairOperator(identity, unit, variant, compute))
+    return _compute_table(_PairOperator(identity, unit, variant, compute))
 
 
 @lru_cache(maxsize=_TABLES)
-def _table(operator: _PairOperator) -> np.ndarray:
+def _compute_table(operator: _PairOperator) -> np.ndarray:
     unit = operator.unit
-    first, second = (_all_codes(operand) for operand in unit.operands)
+    first, second = (_with_all_codes(operand) for operand in unit.operands)
     axes = (
         replace(first, codes=first.codes.reshape(-1, 1)),
         replace(second, codes=second.codes.reshape(1, -1)),
@@ -83,13 +83,13 @@ def _table(operator: _PairOperator) -> np.ndarray:
     return table
 
 
-def _all_codes(operand: Operand) -> Operand:
+def _with_all_codes(operand: Operand) -> Operand:
     """Return an operand with each code once, in the order of the codes' bits, and a scalar scale."""
     codes = np.arange(_CODES, dtype=np.uint8).view(operand.codes.dtype)
     return replace(operand, codes=codes, scale=operand.scale.reshape(()), zero_point=operand.zero_point.reshape(()))
 
 
-def look_up(table: np.ndarray, unit: Unit) -> np.ndarray:
+def look_up_pairs(table: np.ndarray, unit: Unit) -> np.ndarray:
     """Return the result of a unit, in channels-first order, from its table."""
     left, right = (operand.codes.view(np.uint8) for operand in unit.operands)
     return elementwise(lambda first, second: table[(first.astype(np.uint16) << 8) | second], left, right)

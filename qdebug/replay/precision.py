@@ -9,10 +9,10 @@ from qdebug.model.dtypes import code_limits, is_float, logical_dtype, logical_na
 __all__ = [
     "ONNX_DTYPES",
     "common_dtype",
-    "float_of",
-    "fused",
+    "compute_dtype",
+    "fused_multiply_add",
+    "integer_limits",
     "is_real",
-    "limits",
     "narrow",
     "onnx_dtype",
     "plain_dtype",
@@ -54,7 +54,7 @@ def is_real(dtype: np.dtype) -> bool:
     return is_float(logical_name(dtype))
 
 
-def float_of(dtype: np.dtype) -> np.dtype:
+def compute_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype that values of a dtype are computed in: float64 for float64, else float32."""
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
@@ -66,11 +66,11 @@ def widen(array: np.ndarray) -> np.ndarray:
     """
     if array.dtype == np.float32 or not is_real(array.dtype):
         return array
-    return array.astype(float_of(array.dtype), copy=False)
+    return array.astype(compute_dtype(array.dtype), copy=False)
 
 
 def narrow(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Convert an array to its tensor's dtype.
+    """Convert a result to the dtype of its tensor.
 
     Raises:
         ValueError: The elements cannot be converted.
@@ -94,7 +94,7 @@ def common_dtype(*arrays: np.ndarray) -> np.dtype:
         raise ValueError(f"{', '.join(str(array.dtype) for array in arrays)} have no common dtype") from None
 
 
-def limits(dtype: np.dtype) -> tuple[int, int]:
+def integer_limits(dtype: np.dtype) -> tuple[int, int]:
     """Return the lowest and highest value of an integer dtype.
 
     Raises:
@@ -106,7 +106,7 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
     return low, high
 
 
-def fused(factor: np.ndarray, multiplicand: np.ndarray, addend: np.ndarray) -> np.ndarray:
+def fused_multiply_add(factor: np.ndarray, multiplicand: np.ndarray, addend: np.ndarray) -> np.ndarray:
     """Compute factor * multiplicand + addend in float32 with a single rounding, like a fused multiply-add.
 
     The product of two float32 is exact in float64. An inexact sum is rounded to odd there, so that a second rounding to

@@ -15,10 +15,10 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.replay.blockwise import part_of
+from qdebug.replay.blockwise import parameter_block
 from qdebug.replay.columns import Columns, Operation
-from qdebug.replay.forms import start_of
-from qdebug.replay.steps import STEPS, Program, compile_steps, in_half, planned_program
+from qdebug.replay.forms import make_start
+from qdebug.replay.steps import STEPS, Program, compile_steps, plan_program, round_to_half
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
@@ -29,7 +29,7 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
     """Return the operations that turn columns into codes. Equal operations of one unit are the same object.
 
     Raises:
-        KernelError: A step cannot follow the one before it, or the form does not fit the unit.
+        KernelError: A step cannot follow the preceding step, or the form does not fit the unit.
     """
     if columns.memo.get("unit") is not unit:
         columns.memo.clear()
@@ -38,12 +38,12 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
     if any(STEPS[step.op].half for step in program):
         unit, columns = _with_half_constants(unit, columns)
     try:
-        start = start_of(unit, columns, variant)
+        start = make_start(unit, columns, variant)
         if unit.out.dtype.kind in "iu" and not (program and program[-1].op in ("sat", "wrap")):
             raise ValueError("the program does not end in codes, by the step sat or wrap")
         return (
             start.operation,
-            *compile_steps(unit, start, _program(variant, whole=start.dtype is np.int64), columns.memo),
+            *compile_steps(unit, start, _plan_variant(variant, whole=start.dtype is np.int64), columns.memo),
         )
     except KernelError:
         raise
@@ -57,13 +57,13 @@ def _with_half_constants(unit: Unit, columns: Columns) -> tuple[Unit, Columns]:
     """Return a unit with its scales and real bias rounded to float16, and separate columns for it."""
     cached = columns.memo.get("half")
     if cached is None:
-        operands = tuple(replace(operand, scale=in_half(operand.scale)) for operand in unit.operands)
+        operands = tuple(replace(operand, scale=round_to_half(operand.scale)) for operand in unit.operands)
         bias = unit.bias
         if bias is not None and bias.dtype.kind in "iu":
             data, weight = (operand.scale.reshape(-1) for operand in operands)
-            bias_scale = data * weight if unit.bias_scale is None else in_half(unit.bias_scale).reshape(-1)
+            bias_scale = data * weight if unit.bias_scale is None else round_to_half(unit.bias_scale).reshape(-1)
             bias = bias.astype(np.float32) * bias_scale
-        bias = None if bias is None else in_half(bias)
+        bias = None if bias is None else round_to_half(bias)
         halved = replace(unit, operands=operands, bias=bias, bias_scale=None)
         memo: dict[object, Any] = {"unit": halved}
         cached = columns.memo["half"] = halved, memo
@@ -71,8 +71,8 @@ def _with_half_constants(unit: Unit, columns: Columns) -> tuple[Unit, Columns]:
 
 
 @lru_cache(maxsize=1 << 15)
-def _program(variant: Variant, *, whole: bool) -> Program:
-    return planned_program(variant.requantize, variant.multiplier, whole=whole, late_bias=variant.bias == "codes")
+def _plan_variant(variant: Variant, *, whole: bool) -> Program:
+    return plan_program(variant.requantize, variant.multiplier, whole=whole, late_bias=variant.bias == "codes")
 
 
 def _spread_parameters(columns: Columns, operation: Operation) -> tuple[np.ndarray, ...]:
@@ -96,9 +96,9 @@ def run_program(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
         for block in flat.blocks():
             checkpoint()
             numbers = tuple(array[block] for array in flat.values)
-            value = operations[0].apply(numbers, None, *(part_of(p, block) for p in spread[0]))
+            value = operations[0].apply(numbers, None, *(parameter_block(p, block) for p in spread[0]))
             for operation, parameters in zip(operations[1:], spread[1:], strict=True):
-                value = operation.apply((value,), value, *(part_of(p, block) for p in parameters))
+                value = operation.apply((value,), value, *(parameter_block(p, block) for p in parameters))
             target[block] = value
     return out
 
@@ -125,8 +125,8 @@ class _Batch:
 
     Args:
         operation: The operation.
-        sources: The rows of its inputs; empty for the start of programs.
-        ends: Programs that end here, by row.
+        sources: The location of each row's input; `_NOWHERE` at the start of programs.
+        ends: Row and index of each program that ends with this operation.
     """
 
     operation: Operation
@@ -172,7 +172,7 @@ def run_programs(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> n
             for batch, parameters in zip(batches, spreads, strict=True):
                 checkpoint()
                 arguments = numbers if batch.sources[0] == _NOWHERE else (_gather_rows(values, batch.sources),)
-                value = batch.operation.apply(arguments, None, *(part_of(p, block) for p in parameters))
+                value = batch.operation.apply(arguments, None, *(parameter_block(p, block) for p in parameters))
                 value = value[None] if batch.sources[0] == _NOWHERE else value
                 values.append(value)
                 for row, position in batch.ends:

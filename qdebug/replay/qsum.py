@@ -20,22 +20,22 @@ import numpy as np
 from qdebug.numerics.fixedpoint import round_values, shift_right, wrap_to
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.kernels.conv import conv_transpose
-from qdebug.replay.precision import limits
+from qdebug.replay.precision import integer_limits
 from qdebug.replay.registry import Call
 from qdebug.replay.scaling import fixed_multiplier, scales_of, sum_scale
 from qdebug.replay.unit import Unit
-from qdebug.replay.windows import Window, convolve, padded, window_of
+from qdebug.replay.windows import Window, convolve, pad_for_window, window_of
 
 __all__ = [
     "as_int32",
-    "centred",
-    "convolved",
+    "convolve_codes",
     "exact_dtype",
-    "lost_in_pairs",
-    "lost_in_sums",
+    "loss_of_pair_sums",
+    "loss_of_saturated_sums",
     "multiply_matrices",
     "saturate",
     "shift_to_unsigned",
+    "subtract_zero_point",
     "sum_bound",
 ]
 
@@ -45,7 +45,7 @@ def exact_dtype(bound: float) -> np.dtype:
     return np.dtype(np.float32 if bound < 2.0**24 else np.float64 if bound < 2.0**53 else np.int64)
 
 
-def centred(codes: np.ndarray, zero_point: np.ndarray | None) -> np.ndarray:
+def subtract_zero_point(codes: np.ndarray, zero_point: np.ndarray | None) -> np.ndarray:
     """Subtract a zero point that broadcasts to the codes, in int32. Codes of at most 16 bits cannot overflow."""
     wide = codes.astype(np.int32)
     if zero_point is not None and np.any(zero_point):
@@ -80,10 +80,10 @@ def saturate(rounded: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
         rounded: Whole numbers in a float dtype; overwritten.
         zero_point: A scalar, or an array that broadcasts.
     """
-    low, high = limits(zero_point.dtype)
+    low, high = integer_limits(zero_point.dtype)
     if np.any(zero_point):
         offset = zero_point.astype(rounded.dtype)
-        # Clamped before the zero point is added: beyond 2**24 the sum would not be exact.
+        # Clamp before adding the zero point, since a float32 sum beyond 2**24 would not be exact.
         np.fmin(np.fmax(rounded, low - offset, out=rounded), high - offset, out=rounded)
         rounded += offset
     else:
@@ -91,17 +91,17 @@ def saturate(rounded: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
     return rounded.astype(zero_point.dtype)
 
 
-_ENDS = (-(2**15), 2**15 - 1)
+_INT16_LIMITS = (-(2**15), 2**15 - 1)
 
 
 def shift_to_unsigned(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return int8 codes shifted by 128 to uint8, as x86 needs. uint8 codes are returned unchanged."""
+    """Shift int8 codes and their zero point by 128 to the range of uint8, as x86 kernels do. Keep uint8 codes."""
     shift = 128 if codes.dtype == np.int8 else 0
     return codes.astype(np.int32) + shift, zero_point.astype(np.int32) + shift
 
 
-def lost_in_pairs(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarray:
-    """Return the loss of sums of products whose neighbouring pairs are limited to 16 bits.
+def loss_of_pair_sums(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarray:
+    """Return how much sums of products lose because each sum of two neighbouring products is limited to 16 bits.
 
     Args:
         columns: Codes (K, P) of one operand, in the order of the pairs.
@@ -119,17 +119,17 @@ def lost_in_pairs(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> 
     ends = np.stack([w * x.min(axis=1, initial=0), w * x.max(axis=1, initial=0)])
     low, high = ends.min(axis=0), ends.max(axis=0)
     low, high = low[:, first] + low[:, second], high[:, first] + high[:, second]
-    reach = (low < _ENDS[0]) | (high > _ENDS[1])
+    reach = (low < _INT16_LIMITS[0]) | (high > _INT16_LIMITS[1])
     for pair in np.flatnonzero(reach.any(axis=0)):
         a, b, rows = first[pair], second[pair], np.flatnonzero(reach[:, pair])
         total = w[rows, a][:, None] * x[a][None] + w[rows, b][:, None] * x[b][None]
-        limited = np.clip(total, *_ENDS) if kind == "pairsat16" else total.astype(np.int16)
+        limited = np.clip(total, *_INT16_LIMITS) if kind == "pairsat16" else total.astype(np.int16)
         lost[rows] += total - limited
     return lost
 
 
-def lost_in_sums(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the loss of sums of products that saturate at 16 bits after each product.
+def loss_of_saturated_sums(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return how much sums of products lose because they saturate at 16 bits after each product.
 
     Args:
         columns: Centered codes (K, P) of one operand, in the order of the products.
@@ -144,7 +144,7 @@ def lost_in_sums(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
         product = factor[:, None] * row[None]
         exact += product
         limited += product
-        np.clip(limited, *_ENDS, out=limited)
+        np.clip(limited, *_INT16_LIMITS, out=limited)
     return exact - limited
 
 
@@ -196,11 +196,11 @@ def _bias(unit: Unit, sums: HeavyPart) -> np.ndarray | None:
     return round_values(unit.bias.astype(np.float32) * ratio, "away").astype(np.int64)
 
 
-def convolved(unit: Unit, sums: HeavyPart) -> Columns:
+def convolve_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Convolve the centered codes of operand 0 (N, C, *extent) with the centered codes of operand 1."""
     x, weight = unit.operands[0].centred, unit.operands[1].centred
     bias = _bias(unit, sums)
-    # A transposed convolution sums over the first axis of its weight, and over no more taps than there are.
+    # A transposed convolution sums over the first axis of its weight and, for the bound, over all taps.
     axes = (0, *range(2, weight.ndim)) if unit.transposed else tuple(range(1, weight.ndim))
     groups = unit.groups
     window = None if unit.transposed else _window(unit)
@@ -213,7 +213,7 @@ def convolved(unit: Unit, sums: HeavyPart) -> Columns:
     split = 1 if groups == 1 and not unit.transposed else None
     total, bound = _sum_products(product, (x, weight), axes, (split, split))
     if sums.accumulate.startswith(("pair", "sat16:")):
-        total = total - _lost_in_convolution(unit, sums).reshape(total.shape)
+        total = total - _convolution_loss(unit, sums).reshape(total.shape)
     if bias is not None:
         bias = bias.reshape(-1, *(1,) * (total.ndim - 2))
     return _make_columns(sums, total, bias, bound)
@@ -249,8 +249,8 @@ def _sum_products(
     return product(left.astype(dtype), right.astype(dtype)), bound
 
 
-def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
-    """Return the loss of 16-bit sums (N, M, *out).
+def _convolution_loss(unit: Unit, sums: HeavyPart) -> np.ndarray:
+    """Return how much the sums (N, M, *out) of a convolution lose in 16 bits.
 
     The depth is ordered by taps first within a group (chw: channels first). With `tap`, channels are padded with zeros
     to an even number, and taps in the padding are left out, as in oneDNN's convolutions on AVX2.
@@ -264,7 +264,7 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
     if sums.accumulate.startswith("sat16:"):
         x, zero, weight = unit.operands[0].centred, np.zeros((), np.int32), unit.operands[1].centred
     groups = unit.groups
-    source = padded(x, window, 0 if ":tap" in sums.accumulate else int(zero.reshape(-1)[0]))
+    source = pad_for_window(x, window, 0 if ":tap" in sums.accumulate else int(zero.reshape(-1)[0]))
     taps = np.stack([source[tap_index] for tap_index in window.taps()], axis=2)
     taps = taps.reshape(x.shape[0], groups, x.shape[1] // groups, -1, int(np.prod(window.out)))
     matrix = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
@@ -273,9 +273,9 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
     if ":chw" not in sums.accumulate:
         taps, matrix = np.swapaxes(taps, 2, 3), np.swapaxes(matrix, 2, 3)
     depth = matrix.shape[2] * matrix.shape[3]
-    positions = np.moveaxis(taps, 0, -2)  # the positions of all samples in a row
+    positions = np.moveaxis(taps, 0, -2)  # samples next to positions, to merge both axes
     lost = [
-        _loss_of_16_bits(
+        _loss_of_limited_sums(
             positions[group].reshape(depth, -1), matrix[group].reshape(matrix.shape[1], depth), sums.accumulate
         )
         for group in range(groups)
@@ -291,12 +291,12 @@ def multiply_matrices(unit: Unit, sums: HeavyPart) -> Columns:
     bias = _bias(unit, sums)
     total, bound = _sum_products(np.matmul, (a, b), (max(b.ndim - 2, 0),), (a.ndim - 1, max(b.ndim - 2, 0)))
     if sums.accumulate.startswith(("pair", "sat16:")):
-        total = total - _lost_in_product(unit, sums, total.shape)
+        total = total - _product_loss(unit, sums, total.shape)
     return _make_columns(sums, total, bias, bound)
 
 
-def _lost_in_product(unit: Unit, sums: HeavyPart, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the loss of 16-bit sums along the depth of a matrix product."""
+def _product_loss(unit: Unit, sums: HeavyPart, shape: tuple[int, ...]) -> np.ndarray:
+    """Return how much the sums of a matrix product lose in 16 bits."""
     left = unit.operands[0].codes.astype(np.int32)
     if "wrap" not in sums.accumulate:
         left, _ = shift_to_unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
@@ -305,15 +305,15 @@ def _lost_in_product(unit: Unit, sums: HeavyPart, shape: tuple[int, ...]) -> np.
         left, right = unit.operands[0].centred, unit.operands[1].centred
     left = np.broadcast_to(left, (*shape[:-2], *left.shape[-2:])).reshape(-1, *left.shape[-2:])
     right = np.broadcast_to(right, (*shape[:-2], *right.shape[-2:])).reshape(-1, *right.shape[-2:])
-    return np.stack([_loss_of_16_bits(a.T, b.T, sums.accumulate).T for a, b in zip(left, right, strict=True)]).reshape(
-        shape
-    )
+    return np.stack(
+        [_loss_of_limited_sums(a.T, b.T, sums.accumulate).T for a, b in zip(left, right, strict=True)]
+    ).reshape(shape)
 
 
-def _loss_of_16_bits(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarray:
+def _loss_of_limited_sums(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarray:
     if accumulate.startswith("sat16:"):
-        return lost_in_sums(columns, weights)
-    return lost_in_pairs(columns, weights, accumulate)
+        return loss_of_saturated_sums(columns, weights)
+    return loss_of_pair_sums(columns, weights, accumulate)
 
 
 def _make_columns(sums: HeavyPart, total: np.ndarray, bias: np.ndarray | None, bound: float) -> Columns:
@@ -322,7 +322,7 @@ def _make_columns(sums: HeavyPart, total: np.ndarray, bias: np.ndarray | None, b
         fits_int32 = total.dtype == np.int32 and bound < _INT32_END
         total = total + bias.astype(np.int32 if fits_int32 else np.promote_types(total.dtype, exact_dtype(bound)))
     if sums.accumulate == "sat16":
-        total = np.clip(total, *_ENDS)
+        total = np.clip(total, *_INT16_LIMITS)
     if sums.accumulate == "wrap16":
         total = wrap_to(total.astype(np.int64), 16)
     if sums.accumulate.startswith("pair"):  # the loss of pairs may move a sum beyond its bound

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from qdebug.model import AttrValue, Graph, Node, TensorInfo, operators
 from qdebug.model.dtypes import is_float
 
-__all__ = ["not_in_codes", "real_form"]
+__all__ = ["describe_real_tensor", "real_form"]
 
 _STANDARD_OPSET = 13
 """Standard operator version that contributed operators follow."""
@@ -33,18 +33,18 @@ def real_form(node: Node, opset: Mapping[str, int]) -> tuple[Node, Mapping[str, 
     inputs = tuple(node.inputs[p] if p < len(node.inputs) else "" for p in real.positions(len(node.inputs)))
     while inputs and not inputs[-1]:
         inputs = inputs[:-1]
-    return _standard_node(node, real.op, inputs, node.attrs), _at_least(opset)
+    return _standard_node(node, real.op, inputs, node.attrs), _with_standard_opset(opset)
 
 
 def _standard_node(node: Node, op: str, inputs: tuple[str, ...], attrs: Mapping[str, AttrValue]) -> Node:
     return Node(name=node.name, op=op, inputs=inputs, outputs=node.outputs[:1], attrs=attrs)
 
 
-def _at_least(opset: Mapping[str, int]) -> Mapping[str, int]:
+def _with_standard_opset(opset: Mapping[str, int]) -> Mapping[str, int]:
     return {**opset, "": max(opset.get("", _STANDARD_OPSET), _STANDARD_OPSET)}
 
 
-def not_in_codes(node: Node, graph: Graph) -> str | None:
+def describe_real_tensor(node: Node, graph: Graph) -> str | None:
     """Return a clause about a tensor that holds real values although the operator expects codes; None if there is none.
 
     How such a node rounds and clamps is unknown, so it cannot be replayed.

@@ -19,7 +19,7 @@ from qdebug.model import AttrValue, Node, operators
 from qdebug.replay import extents
 from qdebug.replay.precision import is_real
 from qdebug.replay.variant import Arithmetic
-from qdebug.replay.within import axis_within
+from qdebug.replay.within import normalize_axis
 
 __all__ = [
     "REAL",
@@ -106,8 +106,7 @@ class Call:
         op: The operator.
         node: The node's name, for error messages.
         arithmetic: Choices of quantized arithmetic.
-        moved: Distance by which a disturbed replay moves the operand at a position, see `Moved`; None without
-            disturbance.
+        moved: Like `Moved`, but called with an operand's position instead of its name; None without disturbance.
     """
 
     inputs: tuple[np.ndarray | None, ...]
@@ -172,7 +171,7 @@ class Call:
         Raises:
             ValueError: The axis does not exist.
         """
-        return axis_within(self.integer("axis", default), rank)
+        return normalize_axis(self.integer("axis", default), rank)
 
     def integers(self, name: str) -> tuple[int, ...] | None:
         """Return an attribute that lists integers; None if the node lacks it."""
@@ -221,7 +220,7 @@ class Call:
 def kernel(
     *ops: str,
     domain: str = "",
-    extent: CostOf | None = None,
+    cost: CostOf | None = None,
     ranks: tuple[int, ...] = (),
     kinds: tuple[str, ...] = (),
 ) -> Callable[[Kernel], Kernel]:
@@ -230,7 +229,7 @@ def kernel(
     Args:
         ops: The operators.
         domain: Their domain.
-        extent: Estimates the cost of a call; None if the output is no larger than the broadcast inputs.
+        cost: Estimates the cost of a call; None if the output is no larger than the broadcast inputs.
         ranks: Minimum rank of each input by position; any rank for positions beyond the list or omitted inputs.
         kinds: Allowed dtypes of each input by position, as numpy's letters: `f` includes all real types, `V` means
             integers of less than 8 bits. Any dtype is allowed if empty, for positions beyond the list, and for omitted
@@ -240,8 +239,8 @@ def kernel(
     def register(function: Kernel) -> Kernel:
         for op in ops:
             _KERNELS[_DOMAINS.get(domain, domain), op] = function
-            if extent is not None:
-                _COSTS[_DOMAINS.get(domain, domain), op] = extent
+            if cost is not None:
+                _COSTS[_DOMAINS.get(domain, domain), op] = cost
             _RANKS[_DOMAINS.get(domain, domain), op] = ranks
             _KINDS[_DOMAINS.get(domain, domain), op] = kinds
         return function
@@ -251,17 +250,17 @@ def kernel(
 
 def known_kernels() -> tuple[tuple[str, str], ...]:
     """Return (domain, operator) for every kernel, sorted."""
-    _load()
+    _load_families()
     return tuple(sorted(_KERNELS))
 
 
 def has_kernel(op: str, domain: str = "") -> bool:
     """Return whether an operator has a kernel and can be replayed."""
-    return _kernel_of(op, domain) is not None
+    return _look_up_kernel(op, domain) is not None
 
 
-def _kernel_of(op: str, domain: str) -> Kernel | None:
-    _load()
+def _look_up_kernel(op: str, domain: str) -> Kernel | None:
+    _load_families()
     key = _DOMAINS.get(domain, domain), op
     if key in _KERNELS:
         return _KERNELS[key]
@@ -277,7 +276,7 @@ def find_kernel(node: Node) -> Kernel:
     Raises:
         NoKernelError: Its operator has no kernel.
     """
-    function = _kernel_of(node.op, node.domain)
+    function = _look_up_kernel(node.op, node.domain)
     if function is None:
         title = f"{node.domain}::{node.op}" if node.domain else node.op
         raise NoKernelError(
@@ -294,7 +293,7 @@ def run_node(
     *,
     arithmetic: Arithmetic | None = None,
     moved: Moved | None = None,
-    asked: dict[str, AttrValue | None] | None = None,
+    defaults: dict[str, AttrValue | None] | None = None,
 ) -> dict[str, np.ndarray]:
     """Compute one node.
 
@@ -303,8 +302,8 @@ def run_node(
         values: Arrays by tensor name, at least the node's inputs.
         opset: Version of each operator set by domain; the newest by default.
         arithmetic: Choices of quantized arithmetic; ONNX's own by default.
-        moved: Distance by which kernels of the domain `REAL` move operands; None moves nothing.
-        asked: Receives the default of each attribute that the kernel reads and the node omits, or None for a
+        moved: Returns how far kernels of the domain `REAL` move an operand; None moves nothing.
+        defaults: Receives the default of each attribute that the kernel reads and the node omits, or None for a
             default that is not a plain value; filled even if the node cannot be computed.
 
     Returns:
@@ -322,16 +321,16 @@ def run_node(
     inputs = [values[name] if name else None for name in node.inputs]
     try:
         last = keeps_channels_last(node)
-        plain = _call(node, inputs, opset)
+        plain = _make_call(node, inputs, opset)
         call = replace(
             plain,
-            attrs=node.attrs if asked is None else _RecordingAttrs(node.attrs, asked),
+            attrs=node.attrs if defaults is None else _RecordingAttrs(node.attrs, defaults),
             arithmetic=arithmetic or Arithmetic(),
             moved=None if moved is None else lambda position, *operand: moved(node.inputs[position], *operand),
         )
         # Overflow and invalid operations have defined results (infinities, NaN), which are compared too.
         with np.errstate(all="ignore"):
-            _refuse_kinds(node, plain)
+            _refuse_dtypes(node, plain)
             _refuse_large(node, plain)
             result = compute(call)
     except _FAILURES_OF_DATA as error:
@@ -361,24 +360,25 @@ def refuse_large(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping
     """
     try:
         with np.errstate(all="ignore"):
-            _refuse_large(node, _call(node, inputs, opset))
+            _refuse_large(node, _make_call(node, inputs, opset))
     except _FAILURES_OF_DATA as error:
         raise _kernel_error(node, inputs, error) from error
 
 
 def _refuse_large(node: Node, call: Call) -> None:
-    _load()
+    _load_families()
     key = _DOMAINS.get(node.domain, node.domain), node.op
-    for position, (array, least) in enumerate(zip(call.inputs, _RANKS.get(key, ()), strict=False)):
-        if array is not None and array.ndim < least:
+    for position, (array, min_rank) in enumerate(zip(call.inputs, _RANKS.get(key, ()), strict=False)):
+        if array is not None and array.ndim < min_rank:
             raise KernelError(
-                f"Node {node.name!r} ({node.op}) has input {position} of rank {array.ndim}; expected at least {least}."
+                f"Node {node.name!r} ({node.op}) has input {position} of rank {array.ndim}; "
+                f"expected at least {min_rank}."
             )
     estimate, shapes = _COSTS.get(key), call.shapes()
-    extents.refuse_beyond(node, shapes, extents.plain(*shapes) if estimate is None else estimate(call))
+    extents.refuse_excessive_cost(node, shapes, extents.default_cost(*shapes) if estimate is None else estimate(call))
 
 
-def _refuse_kinds(node: Node, call: Call) -> None:
+def _refuse_dtypes(node: Node, call: Call) -> None:
     """Refuse dtypes that the kernel does not support."""
     allowed = _KINDS.get((_DOMAINS.get(node.domain, node.domain), node.op), ())
     for position, (array, kinds) in enumerate(zip(call.inputs, allowed, strict=False)):
@@ -388,7 +388,7 @@ def _refuse_kinds(node: Node, call: Call) -> None:
         raise KernelError(f"Node {node.name!r} ({node.op}) has input {position} of {array.dtype}; expected {expected}.")
 
 
-def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, int] | None) -> Call:
+def _make_call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, int] | None) -> Call:
     """Return the call of a node, with the channels of its data where its kernel expects them."""
     arrays = list(inputs)
     if keeps_channels_last(node) and arrays and arrays[0] is not None and arrays[0].ndim > 2:
@@ -396,7 +396,7 @@ def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, i
     return Call(
         inputs=tuple(arrays),
         attrs=node.attrs,
-        opset=_version(node.domain, opset or {}),
+        opset=_opset_version(node.domain, opset or {}),
         outputs=len(node.outputs),
         op=node.op,
         node=node.name,
@@ -404,7 +404,7 @@ def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, i
 
 
 def _kernel_error(node: Node, inputs: Sequence[np.ndarray | None], error: Exception) -> KernelError:
-    shapes = _shapes(inputs)
+    shapes = _describe_shapes(inputs)
     if isinstance(error, MemoryError):
         return RefusedSizeError(f"Node {node.name!r} ({node.op}) runs out of memory on inputs {shapes}.")
     why = str(error).rstrip(".")
@@ -446,16 +446,16 @@ def keeps_channels_last(node: Node) -> bool:
     return operators.of(node.op).real is None and operators.has_channels_second(node.op)
 
 
-def _version(domain: str, opset: Mapping[str, int]) -> int:
+def _opset_version(domain: str, opset: Mapping[str, int]) -> int:
     plain = _DOMAINS.get(domain, domain)
     return opset.get(plain, opset.get("ai.onnx", 1000) if not plain else 1000)
 
 
-def _shapes(inputs: Sequence[np.ndarray | None]) -> str:
+def _describe_shapes(inputs: Sequence[np.ndarray | None]) -> str:
     return ", ".join("none" if array is None else f"{array.dtype}{list(array.shape)}" for array in inputs)
 
 
-def _load() -> None:
+def _load_families() -> None:
     if _LOADED:
         return
     for family in _FAMILIES:

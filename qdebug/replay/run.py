@@ -19,7 +19,7 @@ from qdebug.model.dtypes import is_integer
 from qdebug.model.thresholds.attribution import GRAPH_MIN_ELEMENTS
 from qdebug.numerics.blas import one_thread
 from qdebug.replay.evaluate import compute
-from qdebug.replay.extents import max_elements, room
+from qdebug.replay.extents import max_elements, size_limits
 from qdebug.replay.node_units import Coded, unit_of_codes, with_recorded_scale
 from qdebug.replay.registry import has_kernel, refuse_large, run_node
 from qdebug.replay.variant import Arithmetic
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = None) -> bool:
-    """Return whether a node is an ordinary operator between codes.
+    """Return whether a node is an ordinary operator whose inputs and output are codes.
 
     Args:
         graph: The graph with the quantization of its tensors.
@@ -49,15 +49,15 @@ def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = 
         return False
     infos = [graph.tensors[name] for name in node.inputs if name]
     out = graph.tensors.get(node.outputs[0])
-    coded = [info for info in infos if _is_coded(info)]
-    if out is None or not _is_coded(out) or not coded:
+    coded = [info for info in infos if _has_codes(info)]
+    if out is None or not _has_codes(out) or not coded:
         return False
     row = operators.of(node.op)
     if not row.unit or row.exact:
         return False
     if row.rescales or row.least is not None:
         return True
-    if row.in_codes:  # if these inputs are codes, the node computes on codes
+    if row.in_codes:  # if its bounds or fill values are codes already, the ordinary kernel can run on the codes
         settings = [graph.tensors[node.inputs[p]] for p in row.in_codes if p < len(node.inputs) and node.inputs[p]]
         return not any(info.dtype is not None and is_integer(info.dtype) for info in settings)
     blends = row.resizes and str(node.attrs.get("mode")) == "linear"
@@ -69,7 +69,7 @@ def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = 
 def run_coded(
     graph: Graph, node: Node, values: Mapping[str, np.ndarray], arithmetic: Arithmetic
 ) -> dict[str, np.ndarray]:
-    """Compute a node between codes.
+    """Compute a node whose inputs and output are codes.
 
     Args:
         graph: The graph.
@@ -84,7 +84,9 @@ def run_coded(
         KernelError: The operands do not fit the operator, or the operator is not computed on codes.
     """
     quant = graph.tensors[node.outputs[0]].quant
-    inputs = [Coded(values=values[name], quant=_quant(graph.tensors[name])) if name else None for name in node.inputs]
+    inputs = [
+        Coded(values=values[name], quant=_quant_of_codes(graph.tensors[name])) if name else None for name in node.inputs
+    ]
     refuse_large(node, [values[name] if name else None for name in node.inputs], graph.opset)
     try:
         with np.errstate(all="ignore"):
@@ -96,12 +98,12 @@ def run_coded(
     raise KernelError(f"Node {node.name!r} ({node.op}) cannot be computed on the codes that it reads.")
 
 
-def _is_coded(info: TensorInfo) -> bool:
+def _has_codes(info: TensorInfo) -> bool:
     return info.quant is not None and is_integer(info.quant.dtype) and (info.dtype is None or is_integer(info.dtype))
 
 
-def _quant(info: TensorInfo) -> QuantParams | None:
-    return info.quant if _is_coded(info) else None
+def _quant_of_codes(info: TensorInfo) -> QuantParams | None:
+    return info.quant if _has_codes(info) else None
 
 
 OnTensor = Callable[[str, np.ndarray], None]
@@ -149,11 +151,11 @@ def run_graph(
     def run(node: Node, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         nonlocal element_limit
         names = dict.fromkeys(filter(None, node.inputs))
-        needed = {name: _value(name, (results, feed, constants), node) for name in names}
+        needed = {name: _find_value(name, (results, feed, constants), node) for name in names}
         element_limit = max(
             element_limit, max_elements([array.shape for name, array in needed.items() if name not in results])
         )
-        with room(most=element_limit):
+        with size_limits(element_limit=element_limit):
             usual = partial(run_as_recorded, graph, node, needed, choices)
             outputs = usual() if instead is None else dict(instead(node, needed, usual))
         if faults and node.name in faults:
@@ -165,7 +167,7 @@ def run_graph(
 
     with one_thread():
         results = run_nodes(graph.nodes, graph.outputs, run)
-    return {name: _value(name, (results, feed, constants)) for name in graph.outputs}
+    return {name: _find_value(name, (results, feed, constants)) for name in graph.outputs}
 
 
 def run_as_recorded(
@@ -229,7 +231,7 @@ def _check_fed(graph: Graph, feed: Mapping[str, np.ndarray]) -> None:
             )
 
 
-def _value(name: str, sources: Sequence[Mapping[str, np.ndarray]], node: Node | None = None) -> np.ndarray:
+def _find_value(name: str, sources: Sequence[Mapping[str, np.ndarray]], node: Node | None = None) -> np.ndarray:
     values = next((values for values in sources if name in values), None)
     if values is not None:
         return values[name]

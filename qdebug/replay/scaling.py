@@ -23,7 +23,7 @@ from qdebug.numerics.fixedpoint import (
     shift_right,
 )
 from qdebug.replay.unit import PAIRS, Unit
-from qdebug.replay.within import axis_within
+from qdebug.replay.within import normalize_axis
 from qdebug.replay.words import refuse, refuse_unless
 
 __all__ = [
@@ -38,21 +38,21 @@ __all__ = [
     "Scales",
     "fixed_multiplier",
     "float_multiplier",
+    "integer_multiplier",
+    "multiplier_value",
     "number_format",
     "real_multiplier",
     "recorded_multiplier",
+    "reshape_to_broadcast",
     "scales_of",
-    "spread",
     "sum_scale",
-    "value_of",
-    "whole_of",
 ]
 
 GIVEN = "given"
 """The number format of a recorded multiplier."""
 
 
-def spread(values: np.ndarray, shape: tuple[int, ...], axis: int, block: int = 0) -> np.ndarray:
+def reshape_to_broadcast(values: np.ndarray, shape: tuple[int, ...], axis: int, block: int = 0) -> np.ndarray:
     """Reshape scales or zero points to broadcast to a tensor.
 
     Args:
@@ -69,13 +69,13 @@ def spread(values: np.ndarray, shape: tuple[int, ...], axis: int, block: int = 0
     if block:
         if values.ndim != len(shape):
             raise ValueError(f"scales of {list(values.shape)} do not have the axes of {list(shape)}")
-        axis = axis_within(axis, len(shape))
+        axis = normalize_axis(axis, len(shape))
         repeated = np.repeat(values, min(block, shape[axis]), axis=axis)  # a block may be longer than the axis
         return repeated[tuple(slice(0, n) for n in shape)]
     if values.size == 1:
         return values.reshape(())
     line = [1] * len(shape)
-    line[axis_within(axis, len(shape))] = values.size
+    line[normalize_axis(axis, len(shape))] = values.size
     return values.reshape(line)
 
 
@@ -128,11 +128,11 @@ def scales_of(unit: Unit, count: np.ndarray | None = None, member: np.ndarray | 
     return Scales(x=x, w=w, y=unit.out.scale, n=n)
 
 
-def _in_double(form: Callable[..., np.ndarray]) -> Callable[[Scales], np.ndarray]:
+def _formula_in_float64(form: Callable[..., np.ndarray]) -> Callable[[Scales], np.ndarray]:
     return lambda s: form(*s.double())
 
 
-def _in_single(form: Callable[..., np.ndarray]) -> Callable[[Scales], np.ndarray]:
+def _formula_in_float32(form: Callable[..., np.ndarray]) -> Callable[[Scales], np.ndarray]:
     return lambda s: np.asarray(form(*s.single()), dtype=np.float32)
 
 
@@ -156,22 +156,25 @@ class Expression:
 
 EXPRESSIONS: Mapping[str, Expression] = MappingProxyType(
     {
-        "xw/y": Expression("", _in_single(lambda x, w, y, n: x * w / y / n)),
+        "xw/y": Expression("", _formula_in_float32(lambda x, w, y, n: x * w / y / n)),
         "x*(w/y)": Expression(
-            "input scale times (weight scale / output scale)", _in_single(lambda x, w, y, n: x * (w / y) / n)
+            "input scale times (weight scale / output scale)", _formula_in_float32(lambda x, w, y, n: x * (w / y) / n)
         ),
         "(x/y)*w": Expression(
-            "(input scale / output scale) times weight scale", _in_single(lambda x, w, y, n: x / y * w / n)
+            "(input scale / output scale) times weight scale", _formula_in_float32(lambda x, w, y, n: x / y * w / n)
         ),
         "xw*(1/y)": Expression(
-            "product of scales times the reciprocal of the output's", _in_single(lambda x, w, y, n: x * w * (1 / y) / n)
+            "product of scales times the reciprocal of the output's",
+            _formula_in_float32(lambda x, w, y, n: x * w * (1 / y) / n),
         ),
-        "d:xw/y": Expression("quotient of scales in float64", _in_double(lambda x, w, y, n: x * w / y / n)),
+        "d:xw/y": Expression("quotient of scales in float64", _formula_in_float64(lambda x, w, y, n: x * w / y / n)),
         "d:f(xw)/y": Expression("float32 product of scales divided in float64", _product_single),
         "x/(y*n)": Expression(
-            "input scale / (output scale times count)", _in_single(lambda x, w, y, n: x * w / (y * n))
+            "input scale / (output scale times count)", _formula_in_float32(lambda x, w, y, n: x * w / (y * n))
         ),
-        "x/n/y": Expression("input scale / count / output scale", _in_single(lambda x, w, y, n: x * w / n / y)),
+        "x/n/y": Expression(
+            "input scale / count / output scale", _formula_in_float32(lambda x, w, y, n: x * w / n / y)
+        ),
     }
 )
 """Orders of operations that compute the real multiplier from the scales of input, weight and output.
@@ -213,7 +216,7 @@ class Fixed:
     pre: np.ndarray
 
 
-def _significand(bits: int, rounding: str = "away") -> Callable[[np.ndarray], Fixed]:
+def _make_significand_rounding(bits: int, rounding: str = "away") -> Callable[[np.ndarray], Fixed]:
     """Return a function that rounds to a significand with the given number of bits."""
 
     def round_to_significand(real: np.ndarray) -> Fixed:
@@ -223,11 +226,11 @@ def _significand(bits: int, rounding: str = "away") -> Callable[[np.ndarray], Fi
     return round_to_significand
 
 
-def _mantissa(real: np.ndarray, widened: int = 0) -> Fixed:
+def _float32_mantissa(real: np.ndarray, widened: int = 0) -> Fixed:
     """Return the significand of a float32, shifted left by the given number of bits."""
     multiplier, exponent = mantissa_multiplier(real)
-    none = np.zeros(real.shape, np.int64)
-    return Fixed(multiplier=multiplier << widened, bits=24 + widened, exponent=exponent, pre=none)
+    zeros = np.zeros(real.shape, np.int64)
+    return Fixed(multiplier=multiplier << widened, bits=24 + widened, exponent=exponent, pre=zeros)
 
 
 def _upper_mantissa(real: np.ndarray) -> Fixed:
@@ -236,19 +239,19 @@ def _upper_mantissa(real: np.ndarray) -> Fixed:
     return Fixed(multiplier=upper, bits=15, exponent=np.zeros(real.shape, np.int64), pre=-exponent)
 
 
-def _of_256(real: np.ndarray) -> Fixed:
-    whole, none = np.rint(real.astype(np.float64) * 256).astype(np.int64), np.zeros(real.shape, np.int64)
-    return Fixed(multiplier=whole, bits=8, exponent=none, pre=none)
+def _in_256ths(real: np.ndarray) -> Fixed:
+    whole, zeros = np.rint(real.astype(np.float64) * 256).astype(np.int64), np.zeros(real.shape, np.int64)
+    return Fixed(multiplier=whole, bits=8, exponent=zeros, pre=zeros)
 
 
-def _glow(real: np.ndarray) -> Fixed:
+def _glow_multiplier(real: np.ndarray) -> Fixed:
     pre, post, multiplier = glow_parameters(real)
     return Fixed(multiplier=multiplier, bits=0, exponent=-post, pre=pre)
 
 
-def _power_of_two(real: np.ndarray) -> Fixed:
-    none = np.zeros(real.shape, np.int64)
-    return Fixed(multiplier=none + 1, bits=0, exponent=power_of_two(real), pre=none)
+def _power_of_two_multiplier(real: np.ndarray) -> Fixed:
+    zeros = np.zeros(real.shape, np.int64)
+    return Fixed(multiplier=zeros + 1, bits=0, exponent=power_of_two(real), pre=zeros)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,42 +261,42 @@ class Number:
     Args:
         words: Its description.
         integers: Computes the integers of real multipliers; None for floating point.
-        orders: Expressions that a search for unknown programs combines with this format: "all", "one" for numbers too
-            short for the order to matter often, or "" to skip the format.
-        like: The format that stands for this one if both give the same integers; empty if none.
-        kept: Dtype of a floating-point number; None for integers.
+        search_orders: Expressions that a search for unknown programs combines with this format: "all", "one" if the
+            numbers are so short that the order rarely matters, or "" to skip the format.
+        equivalent_to: The format that stands for this one if both give the same integers; empty if none.
+        float_dtype: Dtype of a floating-point number; None for integers.
     """
 
     words: str
     integers: Callable[[np.ndarray], Fixed] | None = None
-    orders: str = ""
-    like: str = ""
-    kept: np.dtype | None = None
+    search_orders: str = ""
+    equivalent_to: str = ""
+    float_dtype: np.dtype | None = None
 
 
 NUMBERS: Mapping[str, Number] = MappingProxyType(
     {
-        "f32": Number("float32 multiplier", kept=np.dtype(np.float32)),
-        "f64": Number("float64 multiplier", kept=np.dtype(np.float64)),
-        "f16": Number("float16 multiplier", kept=np.dtype(np.float16)),
-        "bf16": Number("bfloat16 multiplier", kept=np.dtype(ml_dtypes.bfloat16)),
-        "q31": Number("31-bit multiplier", _significand(31), "all"),
-        "q31t": Number("truncated 31-bit multiplier", _significand(31, "trunc"), "all", "q31"),
-        "q31e": Number("31-bit multiplier rounded to even", _significand(31, "even"), "all", "q31"),
-        "m24": Number("24-bit multiplier", _mantissa, "one"),
-        "m24s7": Number("24-bit multiplier widened to 31 bits", partial(_mantissa, widened=7), "one"),
+        "f32": Number("float32 multiplier", float_dtype=np.dtype(np.float32)),
+        "f64": Number("float64 multiplier", float_dtype=np.dtype(np.float64)),
+        "f16": Number("float16 multiplier", float_dtype=np.dtype(np.float16)),
+        "bf16": Number("bfloat16 multiplier", float_dtype=np.dtype(ml_dtypes.bfloat16)),
+        "q31": Number("31-bit multiplier", _make_significand_rounding(31), "all"),
+        "q31t": Number("truncated 31-bit multiplier", _make_significand_rounding(31, "trunc"), "all", "q31"),
+        "q31e": Number("31-bit multiplier rounded to even", _make_significand_rounding(31, "even"), "all", "q31"),
+        "m24": Number("24-bit multiplier", _float32_mantissa, "one"),
+        "m24s7": Number("24-bit multiplier widened to 31 bits", partial(_float32_mantissa, widened=7), "one"),
         "m15": Number("15-bit multiplier on 16-bit values", _upper_mantissa),
-        "q24": Number("24-bit multiplier of the exact quotient", _significand(24), "one", "m24"),
-        "q16": Number("16-bit multiplier", _significand(16), "one"),
-        "q15": Number("15-bit multiplier", _significand(15), "one"),
-        "q15t": Number("truncated 15-bit multiplier", _significand(15, "trunc"), "one"),
-        "q8": Number("8-bit multiplier", _significand(8), "one"),
-        "q8t": Number("truncated 8-bit multiplier", _significand(8, "trunc"), "one"),
-        "q7": Number("7-bit multiplier", _significand(7), "one"),
-        "p8": Number("multiplier in 256ths", _of_256),
-        "glow": Number("8-bit multiplier between two shifts", _glow, "one"),
-        "pow2": Number("nearest power of two", _power_of_two),
-        GIVEN: Number("recorded multiplier and shift", _significand(31), "one"),
+        "q24": Number("24-bit multiplier of the exact quotient", _make_significand_rounding(24), "one", "m24"),
+        "q16": Number("16-bit multiplier", _make_significand_rounding(16), "one"),
+        "q15": Number("15-bit multiplier", _make_significand_rounding(15), "one"),
+        "q15t": Number("truncated 15-bit multiplier", _make_significand_rounding(15, "trunc"), "one"),
+        "q8": Number("8-bit multiplier", _make_significand_rounding(8), "one"),
+        "q8t": Number("truncated 8-bit multiplier", _make_significand_rounding(8, "trunc"), "one"),
+        "q7": Number("7-bit multiplier", _make_significand_rounding(7), "one"),
+        "p8": Number("multiplier in 256ths", _in_256ths),
+        "glow": Number("8-bit multiplier between two shifts", _glow_multiplier, "one"),
+        "pow2": Number("nearest power of two", _power_of_two_multiplier),
+        GIVEN: Number("recorded multiplier and shift", _make_significand_rounding(31), "one"),
     }
 )
 """Number formats of multipliers that are tried one by one; `number_format` knows significands of other widths too.
@@ -320,7 +323,7 @@ _SIGNIFICAND_ROUNDINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 
 
-def _significand_of(name: str) -> tuple[int, str] | None:
+def _parse_significand(name: str) -> tuple[int, str] | None:
     """Return the bits of a significand and their rounding from a word such as q12 or q12t, or None for another word."""
     word = _SIGNIFICAND.fullmatch(name)
     if word is None or int(word[1]) not in WIDTHS:
@@ -335,13 +338,13 @@ def number_format(name: str) -> Number:
     Raises:
         UsageError: The word is unknown.
     """
-    row, significand = NUMBERS.get(name), _significand_of(name)
+    row, significand = NUMBERS.get(name), _parse_significand(name)
     if row is not None:
         return row
     if significand is None:
         refuse("multiplier", name, (*NUMBERS, f"q{WIDTHS[0]} to q{WIDTHS[-1]}"))
     words = _SIGNIFICAND_ROUNDINGS[name.lstrip("q0123456789")][1].format(significand[0])
-    return Number(words, _significand(*significand))
+    return Number(words, _make_significand_rounding(*significand))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -351,8 +354,8 @@ class Multiplier:
     Args:
         number: A word of `number_format`.
         expression: One of `EXPRESSIONS`.
-        shifts: Smallest and largest right shift of the product that the hardware has; empty for any shift. Only for
-            significands such as q12. A smaller multiplier has fewer bits, a larger one is cut to all ones.
+        shifts: Smallest and largest right shift of the product that the hardware supports; empty for any shift. Only
+            for significands such as q12. A multiplier below the range loses bits; one above it saturates at all ones.
         pre: Bits by which sums are shifted right before the product, by the step `pre`. Only for significands.
 
     Raises:
@@ -367,7 +370,7 @@ class Multiplier:
     def __post_init__(self) -> None:
         number_format(self.number)
         refuse_unless("expression", self.expression, EXPRESSIONS)
-        if (self.shifts or self.pre) and _significand_of(self.number) is None:
+        if (self.shifts or self.pre) and _parse_significand(self.number) is None:
             refuse("multiplier with limited shifts", self.number, (f"q{WIDTHS[0]} to q{WIDTHS[-1]}",))
         if self.shifts and not (len(self.shifts) == 2 and 0 <= self.shifts[0] <= self.shifts[1] <= _LARGEST_LIMIT):
             refuse("range of shifts", "..".join(map(str, self.shifts)), (f"LO..HI from 0 to {_LARGEST_LIMIT}",))
@@ -391,13 +394,13 @@ class Multiplier:
     @property
     def bits(self) -> int | None:
         """Bits of its significand, or None for another number format."""
-        significand = _significand_of(self.number)
+        significand = _parse_significand(self.number)
         return None if significand is None else significand[0]
 
     @property
     def real(self) -> bool:
         """Whether it is a floating-point number."""
-        return number_format(self.number).kept is not None
+        return number_format(self.number).float_dtype is not None
 
     @property
     def dtype(self) -> type[np.generic]:
@@ -417,7 +420,7 @@ def float_multiplier(real: np.ndarray, number: str) -> np.ndarray:
     Returns:
         float64 for the format f64, else float32, which holds the narrower formats exactly.
     """
-    dtype = number_format(number).kept
+    dtype = number_format(number).float_dtype
     return np.asarray(real.astype(dtype).astype(np.float64 if dtype == np.float64 else np.float32))
 
 
@@ -429,6 +432,7 @@ def fixed_multiplier(real: np.ndarray, number: str) -> Fixed:
         number: An integer format of `NUMBERS`.
 
     Raises:
+        ValueError: The format is floating-point.
         UsageError: A multiplier is not finite, or is not positive although the format requires it.
     """
     integers = number_format(number).integers
@@ -437,7 +441,7 @@ def fixed_multiplier(real: np.ndarray, number: str) -> Fixed:
     return integers(real)
 
 
-def whole_of(unit: Unit, scales: Scales, multiplier: Multiplier) -> Fixed:
+def integer_multiplier(unit: Unit, scales: Scales, multiplier: Multiplier) -> Fixed:
     """Return the integers of a unit's multiplier; the recorded integers if requested and known.
 
     Backends record an integer multiplier and its shift in several ways: as one product with a shift of all bits (TOSA,
@@ -453,16 +457,16 @@ def whole_of(unit: Unit, scales: Scales, multiplier: Multiplier) -> Fixed:
         UsageError: A multiplier is not finite, or is not positive although the format requires it.
     """
     if multiplier.shifts or multiplier.pre:
-        return _with_own_shifts(real_multiplier(scales, multiplier.expression), multiplier)
+        return _fit_to_shifts(real_multiplier(scales, multiplier.expression), multiplier)
     if multiplier.number != GIVEN:
         return fixed_multiplier(real_multiplier(scales, multiplier.expression), multiplier.number)
     recorded = recorded_multiplier(unit, scales)
     return fixed_multiplier(real_multiplier(scales, "d:xw/y"), GIVEN) if recorded is None else recorded[0]
 
 
-def _with_own_shifts(real: np.ndarray, multiplier: Multiplier) -> Fixed:
+def _fit_to_shifts(real: np.ndarray, multiplier: Multiplier) -> Fixed:
     """Return the integers of a significand for hardware with a limited shift or a shift before the product."""
-    plain, significand = fixed_multiplier(real, multiplier.number), _significand_of(multiplier.number)
+    plain, significand = fixed_multiplier(real, multiplier.number), _parse_significand(multiplier.number)
     if significand is None:
         raise ValueError(f"{multiplier.number} is not a significand")
     pre = np.full(real.shape, multiplier.pre, np.int64)
@@ -484,10 +488,10 @@ def recorded_multiplier(unit: Unit, scales: Scales) -> tuple[Fixed, np.ndarray] 
     if unit.out.multiplier is None and unit.out.shift is None:
         return None
     real = np.asarray(real_multiplier(scales, "d:xw/y"), np.float64)
-    multiplier = _by_channel(unit, np.ones(1, np.int64) if unit.out.multiplier is None else unit.out.multiplier)
+    multiplier = _reshape_by_channel(unit, np.ones(1, np.int64) if unit.out.multiplier is None else unit.out.multiplier)
     if multiplier is None or np.any(multiplier <= 0) or not np.all(np.isfinite(real) & (real > 0)):
         return None
-    ratios = [(fixed, value_of(fixed) / real) for fixed in _interpretations(unit, multiplier, real)]
+    ratios = [(fixed, multiplier_value(fixed) / real) for fixed in _interpretations(unit, multiplier, real)]
     return min(ratios, key=lambda pair: float(np.abs(np.log2(pair[1])).max()), default=None)
 
 
@@ -500,7 +504,7 @@ def _interpretations(unit: Unit, multiplier: np.ndarray, real: np.ndarray) -> It
         exponent = np.rint(np.log2(real * np.ldexp(1.0, fraction_bits) / multiplier)).astype(np.int64)
         yield Fixed(multiplier=multiplier, bits=fraction_bits, exponent=exponent, pre=zeros)
         return
-    shift = _by_channel(unit, unit.out.shift)
+    shift = _reshape_by_channel(unit, unit.out.shift)
     if shift is None:
         return
     yield Fixed(multiplier=multiplier, bits=fraction_bits, exponent=fraction_bits - shift, pre=zeros)
@@ -510,13 +514,13 @@ def _interpretations(unit: Unit, multiplier: np.ndarray, real: np.ndarray) -> It
             yield Fixed(multiplier=multiplier, bits=bits, exponent=shift, pre=zeros)
 
 
-def value_of(integers: Fixed) -> np.ndarray:
+def multiplier_value(integers: Fixed) -> np.ndarray:
     """Return the real numbers that integer multipliers stand for, in float64."""
     exponent = (integers.exponent - integers.bits - integers.pre).astype(np.int32)
     return np.asarray(np.ldexp(integers.multiplier.astype(np.float64), exponent))
 
 
-def _by_channel(unit: Unit, values: np.ndarray) -> np.ndarray | None:
+def _reshape_by_channel(unit: Unit, values: np.ndarray) -> np.ndarray | None:
     """Reshape one value, or one value per channel, to broadcast to the output, channels first; None if it does not."""
     if values.size == 1:
         return values.reshape(()).astype(np.int64)

@@ -21,7 +21,7 @@ from qdebug.model.thresholds.attribution import (
     DISTURBED_SMALL_MAX_ELEMENTS,
 )
 from qdebug.numerics.blocks import stretches
-from qdebug.replay.extents import max_elements, room
+from qdebug.replay.extents import max_elements, size_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import REAL, Moved, run_node
 from qdebug.replay.run import run_nodes
@@ -38,7 +38,7 @@ Run = Callable[[Node, Node, Mapping[str, int], Mapping[str, np.ndarray]], Mappin
 def run_form(
     _node: Node, form: Node, opset: Mapping[str, int], values: Mapping[str, np.ndarray]
 ) -> Mapping[str, np.ndarray]:
-    """Run a node's real form, as a `Run`.
+    """Run a node's real form; a `Run` function.
 
     Args:
         _node: The node; unused, since its form is sufficient.
@@ -102,11 +102,11 @@ def run_segment(
         nonlocal element_limit
         form, versions = real_form(node, opset)
         inputs = {name: results[name] if name in results else read(form, name) for name in form.inputs if name}
-        # Computed sizes may grow from node to node; recorded sizes do not.
+        # Only inputs from outside the segment raise the limit, so that computed sizes cannot grow from node to node.
         element_limit = max(
             element_limit, max_elements([array.shape for name, array in inputs.items() if name not in results])
         )
-        with room(most=element_limit):
+        with size_limits(element_limit=element_limit):
             return run(node, form, versions, inputs)
 
     return run_nodes(nodes, (output,), computed).get(output)
@@ -130,8 +130,8 @@ def draw_offsets(rng: np.random.Generator, shape: tuple[int, ...], half_steps: n
 
 def disturb_values(rng: np.random.Generator, values: np.ndarray, half_steps: np.ndarray | float) -> np.ndarray:
     """Return real values moved by `draw_offsets`; the same array if all offsets are 0."""
-    off = draw_offsets(rng, values.shape, half_steps)
-    return values if off is None else np.asarray(values + off.astype(values.dtype))
+    offsets = draw_offsets(rng, values.shape, half_steps)
+    return values if offsets is None else np.asarray(values + offsets.astype(values.dtype))
 
 
 def estimate_spread(plain: np.ndarray, disturbed: Callable[[], np.ndarray]) -> np.ndarray:

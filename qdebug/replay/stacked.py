@@ -9,13 +9,13 @@ import numpy as np
 from qdebug.model import Node, operators
 from qdebug.model.operators import Operator, Sums
 
-__all__ = ["LATEST", "STACKED_ELEMENTS", "STACKED_MOST", "can_stack"]
+__all__ = ["LATEST_OPSET", "MAX_STACKED_ELEMENTS", "MAX_STACKED_RUNS", "can_stack"]
 
-LATEST = 1000
+LATEST_OPSET = 1000
 """Version assumed for an operator set whose version is not stated."""
-STACKED_MOST = 16
+MAX_STACKED_RUNS = 16
 """Maximum number of stacked runs."""
-STACKED_ELEMENTS = 1 << 19
+MAX_STACKED_ELEMENTS = 1 << 19
 """Maximum elements of the largest tensor of the runs that are stacked together, so that they fit in a core's cache."""
 
 _AXIS_FROM_THE_END = 13
@@ -37,7 +37,7 @@ def can_stack(
     moving = [array for array, varies in zip(inputs, varying, strict=True) if varies and array is not None]
     fixed = [array for array, varies in zip(inputs, varying, strict=True) if not varies and array is not None]
     row = operators.of(node.op)
-    channels_second = "channels_last" not in node.attrs or row.windowed  # windows leave the first axis alone
+    channels_second = "channels_last" not in node.attrs or row.windowed  # windows do not move along the first axis
     is_standard = not node.domain and channels_second and sum(map(bool, node.outputs)) == 1
     if not is_standard or not out or not moving or any(not array.ndim or array.shape[0] != out[0] for array in moving):
         return False
@@ -46,8 +46,8 @@ def can_stack(
         spread = any(array.ndim == len(out) and array.shape[0] != 1 for array in fixed)
         return "axis" not in node.attrs and not spread and all(array.ndim == len(out) for array in moving)
     if row.joins:
-        same = all(array.ndim == rank for array in moving)
-        return not fixed and same and _exclude_first_axis([node.attrs.get("axis", 0)], rank)
+        have_same_rank = all(array.ndim == rank for array in moving)
+        return not fixed and have_same_rank and _is_first_axis_excluded([node.attrs.get("axis", 0)], rank)
     if len(moving) > 1:
         return row.sums is Sums.MATRIX and not fixed and all(array.ndim == rank > 2 for array in moving)
     if not inputs or not varying[0]:
@@ -58,7 +58,7 @@ def can_stack(
 def _can_stack_data(
     node: Node, row: Operator, version: int, inputs: Sequence[np.ndarray | None], out: tuple[int, ...]
 ) -> bool:
-    """Like `can_stack`, for a node with only its first input varying."""
+    """Like `can_stack`, for a node of which only the first input varies."""
     data = inputs[0]
     if data is None:
         return False
@@ -71,12 +71,12 @@ def _can_stack_data(
         return rank > 1 and not attrs.get("training_mode")
     if row.windowed or row.sums in (Sums.FILTER, Sums.SCATTER):
         return rank > 2
-    # Matrices are multiplied one by one; stacked rows of one matrix would be summed in another order.
+    # numpy multiplies stacked matrices one by one. Rows stacked in one matrix would be summed in a different order.
     if row.sums is Sums.MATRIX:
         weight = inputs[1] if len(inputs) > 1 else None
         return rank > 2 and len(inputs) == 2 and weight is not None and weight.ndim == 2
     if row.along_axis:
-        return _exclude_first_axis([attrs.get("axis", -1 if version >= _AXIS_FROM_THE_END else 1)], rank)
+        return _is_first_axis_excluded([attrs.get("axis", -1 if version >= _AXIS_FROM_THE_END else 1)], rank)
     if row.transposes:
         order = attrs.get("perm")
         return order is not None and int(np.asarray(order).reshape(-1)[0]) == 0
@@ -84,11 +84,11 @@ def _can_stack_data(
         position = 3 if row.moves is operators.Move.SLICE else 1
         input_value = inputs[position] if len(inputs) > position else None
         axes = attrs.get("axes") if input_value is None else input_value
-        return axes is not None and _exclude_first_axis(axes, rank)
+        return axes is not None and _is_first_axis_excluded(axes, rank)
     return False
 
 
-def _exclude_first_axis(axes: object, rank: int) -> bool:
+def _is_first_axis_excluded(axes: object, rank: int) -> bool:
     """Return whether axes are stated and exclude the first one."""
     flat = np.asarray(axes).reshape(-1)
     return bool(flat.size) and flat.dtype.kind in "iu" and bool(np.all(flat % rank))

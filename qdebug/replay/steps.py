@@ -16,12 +16,12 @@ import numpy as np
 from qdebug.numerics.fixedpoint import divide, multiply_high, shift_left, shift_right, wrap_to
 from qdebug.numerics.rounding import ROUNDINGS, roundings_of, unknown_rounding
 from qdebug.replay.columns import Operation, Start
-from qdebug.replay.precision import fused, plain_dtype
-from qdebug.replay.scaling import Fixed, Multiplier, float_multiplier, real_multiplier, sum_scale, whole_of
+from qdebug.replay.precision import fused_multiply_add, plain_dtype
+from qdebug.replay.scaling import Fixed, Multiplier, float_multiplier, integer_multiplier, real_multiplier, sum_scale
 from qdebug.replay.unit import Unit
 from qdebug.replay.words import refuse
 
-__all__ = ["STEPS", "Program", "Step", "StepWord", "compile_steps", "in_half", "planned_program", "steps_of"]
+__all__ = ["STEPS", "Program", "Step", "StepWord", "compile_steps", "parse_steps", "plan_program", "round_to_half"]
 
 Numbers = tuple[np.ndarray, ...]
 Out = np.ndarray | None
@@ -31,10 +31,10 @@ _WHOLE_KINDS = frozenset(
 _ONE = np.ones((), np.float32)
 _SPLITTING = frozenset({"shl", "mulhi", "avg"})
 """Steps that perform a part of the integer multiplication."""
-_BY_UNITS = frozenset({"bias", "lev", "lev-fma", "lev16", "lev16-fma"})
+_DEPENDS_ON_UNITS = frozenset({"bias", "lev", "lev-fma", "lev16", "lev16-fma"})
 """Steps that act differently on numbers in real units."""
 _MAX_SHIFT = 62
-_LARGEST_SHIFT_LEFT = 30
+_MAX_LEFT_SHIFT = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,100 +76,102 @@ class _StepContext:
             raise TypeError("the multiplier has no floating-point form")
         return self.multiplier
 
-    def combined(self, function: Callable[..., Any], parameter: np.ndarray, text: str | None = None) -> Operation:
+    def combine_with(self, function: Callable[..., Any], parameter: np.ndarray, text: str | None = None) -> Operation:
         """Return the operation that combines the numbers with a parameter, in the program's dtype."""
-        return _binary(function, parameter.astype(self.start.dtype), text)
+        return _binary_operation(function, parameter.astype(self.start.dtype), text)
 
 
-def _binary(function: Callable[..., Any], parameter: np.ndarray, text: str | None = None) -> Operation:
+def _binary_operation(function: Callable[..., Any], parameter: np.ndarray, text: str | None = None) -> Operation:
     def apply(numbers: Numbers, out: Out, operand: np.ndarray) -> np.ndarray:
         return np.asarray(function(numbers[0], operand, out=out))
 
     return Operation(apply=apply, parameters=(parameter,), text=text)
 
 
-def _times_real(at: _StepContext) -> Operation:
-    return at.combined(np.multiply, at.real, "v * {}  # input scale * weight scale / output scale")
+def _multiply(context: _StepContext) -> Operation:
+    return context.combine_with(np.multiply, context.real, "v * {}  # input scale * weight scale / output scale")
 
 
-def _plus_zero_point(at: _StepContext) -> Operation:
-    zero = at.unit.out.zero_point if at.start.zero is None else at.start.zero
-    return at.combined(np.add, zero, "v + {}  # zero point")
+def _add_zero_point(context: _StepContext) -> Operation:
+    zero = context.unit.out.zero_point if context.start.zero is None else context.start.zero
+    return context.combine_with(np.add, zero, "v + {}  # zero point")
 
 
-def _plus_bias(at: _StepContext) -> Operation:
+def _add_bias(context: _StepContext) -> Operation:
     """Add the bias as real numbers, in real units or in units of the output."""
-    unit = at.unit
+    unit = context.unit
     if unit.bias is None:
-        return at.combined(np.add, np.zeros((), np.float32))
+        return context.combine_with(np.add, np.zeros((), np.float32))
     own_scale = None if unit.bias_scale is None else unit.bias_scale.astype(np.float32)
     bias = unit.bias.astype(np.float32)
     if unit.kind == "conv":
         filters = (-1, *(1,) * (unit.operands[0].codes.ndim - 2))
         bias, own_scale = bias.reshape(filters), None if own_scale is None else own_scale.reshape(filters)
     if unit.bias.dtype.kind in "iu":
-        bias = bias * (sum_scale(at.start.scales) if own_scale is None else own_scale)
-    return at.combined(np.add, np.asarray(bias if at.real_units else bias / at.single, dtype=np.float32))
+        bias = bias * (sum_scale(context.start.scales) if own_scale is None else own_scale)
+    return context.combine_with(
+        np.add, np.asarray(bias if context.real_units else bias / context.single, dtype=np.float32)
+    )
 
 
-def _levels(at: _StepContext, *, fma: bool = False, half: bool = False) -> Operation:
-    """Count steps of the output's range from its low end: factor steps / width, plus the offset of the low end.
+def _count_levels(context: _StepContext, *, fma: bool = False, half: bool = False) -> Operation:
+    """Convert numbers to steps above the low end of the output's range: times steps / width, plus the low end's offset.
 
     Args:
-        at: The step's context.
+        context: The step's context.
         fma: Whether product and sum are rounded only once.
         half: Whether the ends of the range are stored in float16; with `fma`, also the factor and offset.
 
     Source: FakeQuantize of OpenVINO (common/snippets/src/pass/fq_decomposition.cpp); measured.
     """
-    low, high = (np.float32(end) for end in at.unit.out.limits)
-    one = np.ones((), np.float32) if at.real_units else at.start.one
-    zero, unit = at.unit.out.zero_point.astype(np.float32), sum_scale(at.start.scales) if one is None else one
+    low, high = (np.float32(end) for end in context.unit.out.limits)
+    one = np.ones((), np.float32) if context.real_units else context.start.one
+    zero, unit = context.unit.out.zero_point.astype(np.float32), sum_scale(context.start.scales) if one is None else one
     with np.errstate(all="ignore"):  # a scale of 0 leaves no range
-        ends = [np.asarray((end - zero) * at.single) for end in (low, high)]
-        range_start, range_end = (np.asarray((in_half(end) if half else end) / unit) for end in ends)
+        ends = [np.asarray((end - zero) * context.single) for end in (low, high)]
+        range_start, range_end = (np.asarray((round_to_half(end) if half else end) / unit) for end in ends)
         factor = np.asarray((high - low) / (range_end - range_start))
         rest = np.asarray(-range_start * factor)
     if half and fma:
-        factor, rest = in_half(factor), in_half(rest)
+        factor, rest = round_to_half(factor), round_to_half(rest)
 
-    def apply(numbers: Numbers, out: Out, by: np.ndarray, more: np.ndarray) -> np.ndarray:
+    def apply(numbers: Numbers, out: Out, multiplier: np.ndarray, addend: np.ndarray) -> np.ndarray:
         if fma:
-            return fused(numbers[0], by, more)
-        return np.asarray(np.add(np.multiply(numbers[0], by, out=out), more, out=out))
+            return fused_multiply_add(numbers[0], multiplier, addend)
+        return np.asarray(np.add(np.multiply(numbers[0], multiplier, out=out), addend, out=out))
 
     text = "v * {} + {}  # steps of the output's range over its width, and where it begins"
     return Operation(apply=apply, parameters=(factor, rest), text=None if fma else text)
 
 
-def in_half(values: np.ndarray) -> np.ndarray:
+def round_to_half(values: np.ndarray) -> np.ndarray:
     """Round numbers to float16, but return them as float32."""
     with np.errstate(over="ignore"):
         return np.asarray(values, np.float32).astype(np.float16).astype(np.float32)
 
 
-def _plus_lowest(at: _StepContext) -> Operation:
-    return at.combined(np.add, np.asarray(at.unit.out.limits[0]), "v + {}  # lowest code")
+def _add_lowest_code(context: _StepContext) -> Operation:
+    return context.combine_with(np.add, np.asarray(context.unit.out.limits[0]), "v + {}  # lowest code")
 
 
-def _rounded(at: _StepContext) -> Operation:
-    row = ROUNDINGS[at.rounding]
+def _round(context: _StepContext) -> Operation:
+    row = ROUNDINGS[context.rounding]
     real = row.real
     if real is None:
-        raise unknown_rounding(at.rounding, "real")
+        raise unknown_rounding(context.rounding, "real")
     return Operation(apply=lambda numbers, out: real(numbers[0], out), text=row.real_text)
 
 
-def _saturated(at: _StepContext) -> Operation:
-    low, high = at.unit.out.limits
-    lowest_code, highest_code = at.unit.out.clamp or (low, high)
-    scales = (at.unit.out.scale, *(operand.scale for operand in at.unit.operands))
+def _saturate(context: _StepContext) -> Operation:
+    low, high = context.unit.out.limits
+    lowest_code, highest_code = context.unit.out.clamp or (low, high)
+    scales = (context.unit.out.scale, *(operand.scale for operand in context.unit.operands))
     # No number is NaN if the inputs are whole numbers and all scales are finite and above 0.
-    never_nan = at.unit.kind in _WHOLE_KINDS and all(bool(np.all((s > 0) & np.isfinite(s))) for s in scales)
-    return _clipped(max(low, lowest_code), min(high, highest_code), never_nan=never_nan, dtype=at.unit.out.dtype)
+    never_nan = context.unit.kind in _WHOLE_KINDS and all(bool(np.all((s > 0) & np.isfinite(s))) for s in scales)
+    return _clip(max(low, lowest_code), min(high, highest_code), never_nan=never_nan, dtype=context.unit.out.dtype)
 
 
-def _clipped(low: int, high: int, *, never_nan: bool, dtype: np.dtype | None = None) -> Operation:
+def _clip(low: int, high: int, *, never_nan: bool, dtype: np.dtype | None = None) -> Operation:
     def apply(numbers: Numbers, out: Out) -> np.ndarray:
         values = numbers[0]
         lowest, highest = values.dtype.type(low), values.dtype.type(high)
@@ -179,67 +181,69 @@ def _clipped(low: int, high: int, *, never_nan: bool, dtype: np.dtype | None = N
             bounded = np.fmin(np.fmax(values, lowest, out=out), highest, out=out)
         return np.asarray(bounded if dtype is None else bounded.astype(dtype))
 
-    return Operation(apply=apply, text=f"np.clip(v, {low}, {high})" + ("" if dtype is None else _cast(dtype)))
+    return Operation(apply=apply, text=f"np.clip(v, {low}, {high})" + ("" if dtype is None else _cast_text(dtype)))
 
 
-def _cast(dtype: np.dtype) -> str:
+def _cast_text(dtype: np.dtype) -> str:
     return f".astype(np.{plain_dtype(dtype).name})"
 
 
-def _wrapped(at: _StepContext) -> Operation:
-    dtype = at.unit.out.dtype
+def _wrap(context: _StepContext) -> Operation:
+    dtype = context.unit.out.dtype
 
     def apply(numbers: Numbers, out: Out) -> np.ndarray:
         del out
         return numbers[0].astype(np.int64).astype(dtype)
 
-    return Operation(apply=apply, text=f"v.astype(np.int64){_cast(dtype)}")
+    return Operation(apply=apply, text=f"v.astype(np.int64){_cast_text(dtype)}")
 
 
-def _averaged(at: _StepContext) -> Operation:
-    rounding = at.rounding
+def _average(context: _StepContext) -> Operation:
+    rounding = context.rounding
 
-    def apply(numbers: Numbers, out: Out, by: np.ndarray) -> np.ndarray:
+    def apply(numbers: Numbers, out: Out, counts: np.ndarray) -> np.ndarray:
         del out
-        return divide(numbers[0], by, rounding)
+        return divide(numbers[0], counts, rounding)
 
-    return Operation(apply=apply, parameters=(at.start.scales.n.astype(np.int64),))
+    return Operation(apply=apply, parameters=(context.start.scales.n.astype(np.int64),))
 
 
-def _high_product(at: _StepContext) -> Operation:
-    bits, rounding = at.whole.bits, at.rounding
+def _multiply_high(context: _StepContext) -> Operation:
+    bits, rounding = context.whole.bits, context.rounding
 
     def apply(numbers: Numbers, out: Out, multiplier: np.ndarray) -> np.ndarray:
         return multiply_high(numbers[0], multiplier, rounding, bits=bits, out=out)
 
     text = f'shifted(v * {{}}, {bits}, "{rounding}")'
-    return Operation(apply=apply, parameters=(at.whole.multiplier,), text=text)
+    return Operation(apply=apply, parameters=(context.whole.multiplier,), text=text)
 
 
-def _left_shift(at: _StepContext) -> np.ndarray:
-    """Return the bits that the step `shl` shifts by."""
-    exponent = at.whole.exponent
-    return np.maximum(exponent, 0) if "shl" in at.ops else np.zeros_like(exponent)
+def _left_shift_bits(context: _StepContext) -> np.ndarray:
+    """Return the number of bits that the step `shl` shifts by."""
+    exponent = context.whole.exponent
+    return np.maximum(exponent, 0) if "shl" in context.ops else np.zeros_like(exponent)
 
 
-def _shift_left(at: _StepContext) -> Operation:
+def _shift_left(context: _StepContext) -> Operation:
     text = "np.clip(v << {}, -(2**31), 2**31 - 1)"
-    return _shift_unless_zero(lambda numbers, _, bits: shift_left(numbers[0], bits), _left_shift(at), text)
+    return _shift_unless_zero(lambda numbers, _, bits: shift_left(numbers[0], bits), _left_shift_bits(context), text)
 
 
-def _remaining_shift(at: _StepContext) -> Operation:
+def _shift_by_remaining_bits(context: _StepContext) -> Operation:
     """Shift right by the remaining bits."""
-    rest = np.asarray(_left_shift(at) - at.whole.exponent + (0 if "mulhi" in at.ops else at.whole.bits))
-    return _right_shift(rest, at.rounding)
+    rest = np.asarray(
+        _left_shift_bits(context) - context.whole.exponent + (0 if "mulhi" in context.ops else context.whole.bits)
+    )
+    return _make_right_shift(rest, context.rounding)
 
 
-def _right_shift(amount: np.ndarray, rounding: str) -> Operation:
+def _make_right_shift(amount: np.ndarray, rounding: str) -> Operation:
     """Return a right shift. Negative amounts shift left."""
     if int(amount.min(initial=0)) < 0:
 
         def apply(numbers: Numbers, out: Out, bits: np.ndarray) -> np.ndarray:
             del out
-            larger = np.left_shift(numbers[0], np.minimum(np.maximum(-bits, 0), _LARGEST_SHIFT_LEFT))
+            larger = np.left_shift(numbers[0], np.minimum(np.maximum(-bits, 0), _MAX_LEFT_SHIFT))
             return shift_right(larger, np.maximum(bits, 0), rounding)
 
         return _shift_unless_zero(apply, amount, None)
@@ -289,67 +293,74 @@ class StepWord:
 STEPS: Mapping[str, StepWord] = MappingProxyType(
     {
         "mul": StepWord(
-            real=_times_real, whole=lambda at: at.combined(np.multiply, at.whole.multiplier, "v * {}"), multiplies=True
+            real=_multiply,
+            whole=lambda context: context.combine_with(np.multiply, context.whole.multiplier, "v * {}"),
+            multiplies=True,
         ),
         "div": StepWord(
             words="divided by the output scale",
-            real=lambda at: at.combined(np.divide, at.single, "v / {}  # output scale"),
+            real=lambda context: context.combine_with(np.divide, context.single, "v / {}  # output scale"),
         ),
         "inv": StepWord(
             words="times the reciprocal of the output scale",
-            real=lambda at: at.combined(np.multiply, np.asarray(1 / at.single), "v * {}  # 1 / output scale"),
+            real=lambda context: context.combine_with(
+                np.multiply, np.asarray(1 / context.single), "v * {}  # 1 / output scale"
+            ),
         ),
-        "lev": StepWord(words="counted in steps of the output's range from its low end", real=_levels),
+        "lev": StepWord(words="counted in steps of the output's range from its low end", real=_count_levels),
         "lev-fma": StepWord(
-            words="counted in steps of the output's range from its low end, fused", real=partial(_levels, fma=True)
+            words="counted in steps of the output's range from its low end, fused",
+            real=partial(_count_levels, fma=True),
         ),
         "lev16": StepWord(
             words="scales and the ends of the output's range in float16, in whose steps it is counted from its low end",
-            real=partial(_levels, half=True),
+            real=partial(_count_levels, half=True),
             half=True,
         ),
         "lev16-fma": StepWord(
             words="scales and the steps of the output's range in float16, counted from its low end, fused",
-            real=partial(_levels, fma=True, half=True),
+            real=partial(_count_levels, fma=True, half=True),
             half=True,
         ),
         "half": StepWord(
             words="rounded to float16",
             real=lambda _: Operation(
-                apply=lambda numbers, _: in_half(numbers[0]), text="v.astype(np.float16).astype(np.float32)"
+                apply=lambda numbers, _: round_to_half(numbers[0]), text="v.astype(np.float16).astype(np.float32)"
             ),
         ),
-        "low": StepWord(real=_plus_lowest),
+        "low": StepWord(real=_add_lowest_code),
         "scale": StepWord(
             words="scaled to real units",
-            real=lambda at: at.combined(
-                np.multiply, sum_scale(at.start.scales), "v * {}  # input scale * weight scale"
+            real=lambda context: context.combine_with(
+                np.multiply, sum_scale(context.start.scales), "v * {}  # input scale * weight scale"
             ),
         ),
         "shl": StepWord(whole=_shift_left, multiplies=True),
         "mulhi": StepWord(
             roundings=roundings_of("mulhi", "up", "away", "trunc"),
             words="high product, {}",
-            whole=_high_product,
+            whole=_multiply_high,
             multiplies=True,
         ),
         "pre": StepWord(
-            roundings=roundings_of("pre"), whole=lambda at: _right_shift(at.whole.pre, at.rounding), multiplies=True
+            roundings=roundings_of("pre"),
+            whole=lambda context: _make_right_shift(context.whole.pre, context.rounding),
+            multiplies=True,
         ),
-        "shr": StepWord(roundings=roundings_of("shr"), words="{}", whole=_remaining_shift, multiplies=True),
-        "round": StepWord(roundings=roundings_of("round"), words="{}", real=_rounded),
-        "avg": StepWord(roundings=roundings_of("avg"), words="divided by the count, {}", whole=_averaged),
-        "bias": StepWord(real=_plus_bias),
-        "zp": StepWord(real=_plus_zero_point, whole=_plus_zero_point),
-        "sat16": StepWord(words="saturated to 16 bits", whole=lambda _: _clipped(-(2**15), 2**15 - 1, never_nan=True)),
+        "shr": StepWord(roundings=roundings_of("shr"), words="{}", whole=_shift_by_remaining_bits, multiplies=True),
+        "round": StepWord(roundings=roundings_of("round"), words="{}", real=_round),
+        "avg": StepWord(roundings=roundings_of("avg"), words="divided by the count, {}", whole=_average),
+        "bias": StepWord(real=_add_bias),
+        "zp": StepWord(real=_add_zero_point, whole=_add_zero_point),
+        "sat16": StepWord(words="saturated to 16 bits", whole=lambda _: _clip(-(2**15), 2**15 - 1, never_nan=True)),
         "wrap32": StepWord(
             whole=lambda _: Operation(
                 apply=lambda numbers, _: wrap_to(numbers[0], 32), text="v.astype(np.int32).astype(np.int64)"
             ),
             wraps=True,
         ),
-        "sat": StepWord(real=_saturated, whole=_saturated),
-        "wrap": StepWord(words="codes that wrap around", real=_wrapped, whole=_wrapped, wraps=True),
+        "sat": StepWord(real=_saturate, whole=_saturate),
+        "wrap": StepWord(words="codes that wrap around", real=_wrap, whole=_wrap, wraps=True),
     }
 )
 """Steps of a program, each with its roundings (`shr.away`, see `qdebug.numerics.rounding`); `round` is written as its
@@ -392,7 +403,7 @@ class Step:
         return f"{self.op}.{self.rounding}" if self.rounding else self.op
 
 
-def steps_of(text: str) -> tuple[Step, ...]:
+def parse_steps(text: str) -> tuple[Step, ...]:
     """Parse a program: steps separated by commas.
 
     Raises:
@@ -445,13 +456,13 @@ class Program:
 
 
 @cache
-def _key(*parts: object) -> object:
+def _interned_key(*parts: object) -> object:
     """Return the same object for equal parts, so that it hashes faster."""
     del parts
     return object()
 
 
-def planned_program(
+def plan_program(
     steps: tuple[Step, ...],
     multiplier: Multiplier,
     *,
@@ -473,12 +484,12 @@ def planned_program(
     planned, real = list[_PlannedStep](), False
     for at, step in enumerate(steps):
         word, late = STEPS[step.op], step.op == "bias" and late_bias
-        context = split if word.multiplies else step.op in _BY_UNITS and real
+        context = split if word.multiplies else step.op in _DEPENDS_ON_UNITS and real
         made_of: tuple[object, ...] = (operand, step.op, step.rounding, context)
         planned.append(
             _PlannedStep(
                 step=step,
-                key=_key("late bias", multiplier, split, steps[:at]) if late else _key(*made_of),
+                key=_interned_key("late bias", multiplier, split, steps[:at]) if late else _interned_key(*made_of),
                 make=None if late else word.whole if whole else word.real,
                 multiplies=word.multiplies,
                 late_bias=late,
@@ -513,15 +524,15 @@ def compile_steps(unit: Unit, start: Start, program: Program, memo: dict[object,
         operation = cache.get(key)
         if operation is None:
             if planned.late_bias:
-                operation = _binary(np.add, _rounded_bias(unit, start, operations))
+                operation = _binary_operation(np.add, _late_bias(unit, start, operations))
             else:
-                operation = _compiled(unit, start, program.ops, planned, multiplier)
+                operation = _compile_step(unit, start, program.ops, planned, multiplier)
             cache[key] = operation
         operations.append(operation)
     return operations
 
 
-def _compiled(
+def _compile_step(
     unit: Unit, start: Start, ops: frozenset[str], planned: _PlannedStep, multiplier: np.ndarray | Fixed | None
 ) -> Operation:
     if planned.make is None:
@@ -543,14 +554,14 @@ def _cached_multiplier(unit: Unit, start: Start, program: Program, memo: dict[ob
     """Return a program's multiplier. Equal numbers give the same object."""
     if start.whole is not None and start.dtype is np.int64:
         return start.whole
-    averages = "avg" in program.ops  # "avg" also divides by the count
+    averages = "avg" in program.ops  # this step divides by the count, so the multiplier must not
     key = ("multiplier", start.dtype, start.tag, program.operand, program.multiplier, averages)
     cached = memo.get(key)
     if cached is None:
         scales = replace(start.scales, n=_ONE) if averages and start.dtype is np.int64 else start.scales
         number, expression = program.multiplier.number, program.multiplier.expression
         if start.dtype is np.int64:
-            cached = whole_of(unit, scales, program.multiplier)
+            cached = integer_multiplier(unit, scales, program.multiplier)
             arrays: tuple[np.ndarray, ...] = (cached.multiplier, cached.exponent, cached.pre)
             content: tuple[object, ...] = ("integers", cached.bits)
         else:
@@ -561,8 +572,8 @@ def _cached_multiplier(unit: Unit, start: Start, program: Program, memo: dict[ob
     return cached  # type: ignore[no-any-return]
 
 
-def _rounded_bias(unit: Unit, start: Start, operations: Sequence[Operation]) -> np.ndarray:
-    """Apply operations to the integer bias."""
+def _late_bias(unit: Unit, start: Start, operations: Sequence[Operation]) -> np.ndarray:
+    """Return the integer bias after the operations that precede it in the program."""
     if unit.bias is None:
         return np.zeros((), start.dtype)
     if unit.bias.dtype.kind not in "iu" or unit.bias_scale is not None:

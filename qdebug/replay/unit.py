@@ -163,7 +163,7 @@ class Unit:
         if self.kind == "lookup":
             return self.function
         if self.kind == "resize":
-            return _interpolation(self)
+            return _interpolation_branch(self)
         if self.kind == "average_pool":
             return "same-scale" if self.keeps_scale else ""
         if self.kind == "conv" and not self.transposed:
@@ -194,7 +194,7 @@ class Unit:
         return any(operand.scale.size > 1 for operand in self.operands)
 
 
-def _interpolation(unit: Unit) -> str:
+def _interpolation_branch(unit: Unit) -> str:
     """Return the interpolation of a resize: linear between four neighbours in a plane, or other."""
     mode = str(unit.attrs.get("mode", "nearest"))
     if mode != "linear":
@@ -211,7 +211,7 @@ def _resized_axes(unit: Unit) -> list[int]:
     """List the axes that a resize changes."""
     shape = unit.operands[0].codes.shape
     axes = np.asarray(unit.attrs.get("axes", range(len(shape))), np.int64).reshape(-1) % max(len(shape), 1)
-    for values in unit.settings:  # the region of a resize has twice as many values as sizes and scales
+    for values in unit.settings:  # skips the region of a resize, which has two values per axis
         if values is not None and values.size == axes.size:
             before = np.asarray(shape)[axes] if values.dtype.kind in "iu" else np.ones(axes.size)
             return [int(axis) for axis in axes[values.reshape(-1) != before]]

@@ -27,7 +27,7 @@ from qdebug.model.frozen import frozen_mapping, rebuild
 from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.replay.columns import HeavyPart
 from qdebug.replay.scaling import EXPRESSIONS, Multiplier
-from qdebug.replay.steps import STEPS, Step, steps_of
+from qdebug.replay.steps import STEPS, Step, parse_steps
 from qdebug.replay.unit import KINDS, Unit
 from qdebug.replay.words import refuse, refuse_unless
 
@@ -40,9 +40,9 @@ __all__ = [
     "Form",
     "Variant",
     "describe",
-    "keys_of",
     "kind_of",
     "parse_variant",
+    "variant_keys",
 ]
 
 ACCUMULATES: Mapping[str, str] = MappingProxyType(
@@ -55,7 +55,7 @@ ACCUMULATES: Mapping[str, str] = MappingProxyType(
         "wrap16": "sums wrapped around in 16 bits",
     }
 )
-"""How products are summed, each described in plain words.
+"""Ways to sum products, with descriptions.
 
 In int32, without limit, with pairs of neighbours limited to 16 bits first, or entirely in 16 bits. The name of a pair
 sum is followed by the order of the depth, `hwc` (taps, then channels) or `chw`, and by the distance of the partners if
@@ -78,7 +78,7 @@ BIASES: Mapping[str, str] = MappingProxyType(
         "none": "no bias",
     }
 )
-"""Where a bias is added, each described in plain words.
+"""Points at which a bias is added, with descriptions.
 
 To the integer sums, or by the step `bias`: as a real number (float), or as the whole number that results from running
 the preceding steps on the bias alone (codes). none drops the bias.
@@ -89,7 +89,7 @@ A bias with its own scale is rescaled to the scale of the sums in float32, or (g
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The start of a program; `qdebug.replay.forms` has its functions.
+    """A way to compute the first values of a program; `qdebug.replay.forms` has the functions.
 
     Args:
         columns: The columns that it reads. Forms may share columns.
@@ -222,7 +222,7 @@ sqrt(x) in fixed point. Forms with `-fma` fuse each product with the addition th
 """
 
 
-_DEFAULT_MULTIPLIER, _DEFAULT_STEPS = Multiplier(), steps_of("mul,even,zp,sat")
+_DEFAULT_MULTIPLIER, _DEFAULT_STEPS = Multiplier(), parse_steps("mul,even,zp,sat")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -262,7 +262,8 @@ class Variant:
             refuse("program without the step pre", f"pre={self.multiplier.pre}", ["pre.floor", "pre.up"])
 
     def __hash__(self) -> int:
-        # A search looks variants up a million times. Text hashes differ by process, so this one is not pickled.
+        # The hash is cached because a search looks up variants a million times. It is not pickled, since the hashes of
+        # strings differ between processes.
         if self._hash is None:
             stages = self.form, self.accumulate, self.bias, self.multiplier, self.requantize, self.operand, self.shift
             object.__setattr__(self, "_hash", hash(stages))
@@ -275,8 +276,8 @@ class Variant:
     def sums(self) -> HeavyPart:
         """The heavy part of this variant."""
         if self._sums is None:
-            later = "float" if self.bias == "codes" else self.bias  # neither choice is part of the sums
-            part = HeavyPart(columns=FORMS[self.form].columns, accumulate=self.accumulate, bias=later)
+            late_bias = "float" if self.bias == "codes" else self.bias  # both add the bias after the sums
+            part = HeavyPart(columns=FORMS[self.form].columns, accumulate=self.accumulate, bias=late_bias)
             object.__setattr__(self, "_sums", part)
         return self._sums  # type: ignore[return-value]
 
@@ -287,11 +288,11 @@ class Variant:
         return None if kind in ("wrap32", "exact") else ACCUMULATES[kind]
 
     def __str__(self) -> str:
-        return _text_of(self)
+        return _format_variant(self)
 
 
 @lru_cache(maxsize=1 << 12)
-def _text_of(variant: Variant) -> str:
+def _format_variant(variant: Variant) -> str:
     """Return the text form of a variant, cached because nodes of a kind share variants."""
     words = []
     for name, (key, default) in _TEXT.items():
@@ -347,7 +348,7 @@ def _read_shifts(key: str, value: str) -> Any:
 
 def _read_stage(name: str, value: str) -> Any:
     if name in ("requantize", "operand"):
-        return steps_of(value)
+        return parse_steps(value)
     if name == "multiplier":
         number, colon, expression = value.partition(":")
         return Multiplier(number=number, expression=expression) if colon else Multiplier(number=number)
@@ -357,14 +358,18 @@ def _read_stage(name: str, value: str) -> Any:
 
 
 def _check_accumulate(text: str) -> None:
-    kind, *rest = text.split(":")
+    kind, *order_fields = text.split(":")
     refuse_unless("accumulate", kind, ACCUMULATES)
     paired = kind.startswith("pair")
-    most = 2 if paired else int(kind == "sat16")
-    if len(rest) > most or (paired and not rest) or (rest and rest[0] not in _ORDERS):
+    max_fields = 2 if paired else int(kind == "sat16")
+    if (
+        len(order_fields) > max_fields
+        or (paired and not order_fields)
+        or (order_fields and order_fields[0] not in _ORDERS)
+    ):
         refuse("accumulate", text, ACCUMULATES)
-    if len(rest) == 2 and not (rest[1].isdecimal() and int(rest[1]) > 1):
-        refuse("distance of a pair", rest[1], ["2", "4", "8"])
+    if len(order_fields) == 2 and not (order_fields[1].isdecimal() and int(order_fields[1]) > 1):
+        refuse("distance of a pair", order_fields[1], ["2", "4", "8"])
 
 
 def describe(variant: Variant) -> str:
@@ -401,7 +406,7 @@ def _step_texts(steps: tuple[Step, ...]) -> list[str]:
     return [word for word in words if word]
 
 
-_INSIDE = parse_variant("steps=mul,zp,even,sat")
+_ZERO_POINT_BEFORE_ROUNDING = parse_variant("steps=mul,zp,even,sat")
 _WIDE_SOFTMAX = parse_variant("form=exp32 steps=div,even,zp,sat")
 _RESCALED = parse_variant("steps=scale,div,even,zp,sat")
 _QUOTIENT = parse_variant("steps=div,even,zp,sat")
@@ -411,7 +416,7 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
     | {
         "add": parse_variant("form=fold-fma steps=even,sat"),
         "sub": parse_variant("form=fold-fma steps=even,sat"),
-        "mul": _INSIDE,
+        "mul": _ZERO_POINT_BEFORE_ROUNDING,
         "div": parse_variant("form=deq steps=div,even,zp,sat"),
         **dict.fromkeys(("prelu", "squared_difference"), parse_variant("form=deq steps=div,even,zp,sat")),
         "average_pool": parse_variant("form=taps steps=div,zp,even,sat"),
@@ -433,7 +438,7 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
 """Variants of ONNX Runtime's x86 kernels, by kind of unit, or by kind and branch (see `Unit.branch`)."""
 
 
-def keys_of(kind: str, branch: str, dtypes: Sequence[str]) -> tuple[str, ...]:
+def variant_keys(kind: str, branch: str, dtypes: Sequence[str]) -> tuple[str, ...]:
     """Return the keys of `Arithmetic.variants` that apply to units, the most specific first.
 
     Args:
@@ -476,7 +481,7 @@ class Arithmetic:
         object.__setattr__(self, "variants", frozen_mapping(self.variants))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (dict(self.variants), self.name)
+        return _rebuild_arithmetic, (dict(self.variants), self.name)
 
     @property
     def interpolates(self) -> bool:
@@ -490,20 +495,20 @@ class Arithmetic:
 
         Variants on stored codes ignore scales. If input and output scales differ, the default variant is used instead.
         """
-        keys = keys_of(unit.kind, unit.branch, unit.dtypes)
+        keys = variant_keys(unit.kind, unit.branch, unit.dtypes)
         for key in keys:
-            if key in self.variants and _fits(self.variants[key], unit):
+            if key in self.variants and _can_compute(self.variants[key], unit):
                 return self.variants[key]
         # The default softmax uses a table of exponentials of 8-bit codes.
         wide = unit.kind == "softmax" and unit.operands[0].codes.dtype.itemsize > 1
         if wide:
             return _WIDE_SOFTMAX
-        # Without interpolation between codes of one scale, codes are moved and rescaled.
+        # The default of a resize interpolates codes, which needs equal scales. Otherwise codes are moved and rescaled.
         default = next(DEFAULTS[key] for key in keys if key in DEFAULTS)
-        return default if _fits(default, unit) else _RESCALED
+        return default if _can_compute(default, unit) else _RESCALED
 
 
-def _fits(variant: Variant, unit: Unit) -> bool:
+def _can_compute(variant: Variant, unit: Unit) -> bool:
     """Return whether a variant of the unit's kind can compute this unit."""
     if unit.transposed and ":" in variant.accumulate:
         return False  # the order of its products is unknown
@@ -514,5 +519,5 @@ def _fits(variant: Variant, unit: Unit) -> bool:
     return variant.form != "raw" or unit.keeps_scale
 
 
-def _rebuilt(variants: Mapping[str, Variant], name: str) -> Arithmetic:
+def _rebuild_arithmetic(variants: Mapping[str, Variant], name: str) -> Arithmetic:
     return Arithmetic(variants=variants, name=name)

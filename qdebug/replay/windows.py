@@ -19,10 +19,10 @@ import numpy as np
 
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.plural import plural
-from qdebug.replay.blockwise import cut
+from qdebug.replay.blockwise import split_shape
 from qdebug.replay.registry import Call
 
-__all__ = ["Window", "convolve", "padded", "same_pads", "scratch", "window_of"]
+__all__ = ["Window", "convolve", "pad_for_window", "same_pads", "scratch", "window_of"]
 
 _AT_ONCE = 1 << 20
 """Elements copied between two checks for cancellation."""
@@ -59,7 +59,7 @@ class Window:
         )
 
     @property
-    def plain(self) -> bool:
+    def is_pointwise(self) -> bool:
         """Whether each output reads only the element at its own position."""
         is_single_tap = all(k == 1 for k in self.kernel) and all(s == 1 for s in self.strides)
         return is_single_tap and self.out == self.extent and not any(self.begin)
@@ -85,19 +85,19 @@ class Window:
             )
 
 
-def padded(array: np.ndarray, window: Window, fill: float) -> np.ndarray:
+def pad_for_window(array: np.ndarray, window: Window, fill: float) -> np.ndarray:
     """Pad and crop an array (..., *extent) to the extent of the taps (..., *covered). Return it unchanged if equal."""
     if window.covered == window.extent and not any(window.begin):
         return array
-    lead = array.shape[: array.ndim - len(window.extent)]
-    result = np.empty((*lead, *window.covered), dtype=array.dtype)
+    leading_shape = array.shape[: array.ndim - len(window.extent)]
+    result = np.empty((*leading_shape, *window.covered), dtype=array.dtype)
     copied = [
         min(extent, covered - begin)
         for extent, covered, begin in zip(window.extent, window.covered, window.begin, strict=True)
     ]
     target: tuple[Any, ...] = (..., *(slice(b, b + n) for b, n in zip(window.begin, copied, strict=True)))
     source: tuple[Any, ...] = (..., *(slice(0, n) for n in copied))
-    for part in cut(lead, max(_AT_ONCE // max(prod(window.covered), 1), 1)):
+    for part in split_shape(leading_shape, max(_AT_ONCE // max(prod(window.covered), 1), 1)):
         checkpoint()
         result[part] = fill
         if min(copied, default=0) > 0:
@@ -131,7 +131,7 @@ def window_of(call: Call, extent: Sequence[int], kernel: Sequence[int], *, ceil_
         pads = _listed_attribute(call, "pads", (0,) * (2 * axes)) if mode == "NOTSET" else (0,) * (2 * axes)
         begin, end = list(pads[:axes]), list(pads[axes:])
         out = [
-            _outputs(size, before, after, span, stride, ceil_mode=ceil_mode)
+            _count_outputs(size, before, after, span, stride, ceil_mode=ceil_mode)
             for size, before, after, span, stride in zip(extent, begin, end, spans, strides, strict=True)
         ]
     else:
@@ -177,12 +177,12 @@ def _listed_attribute(call: Call, name: str, default: tuple[int, ...]) -> tuple[
     return values
 
 
-def _outputs(size: int, before: int, after: int, span: int, stride: int, *, ceil_mode: bool) -> int:
-    room = size + before + after - span
+def _count_outputs(size: int, before: int, after: int, span: int, stride: int, *, ceil_mode: bool) -> int:
+    headroom = size + before + after - span
     # Runtimes divide toward zero: a window that lacks less than a stride is pooled over the remaining elements.
-    if room < 0:
-        return 1 if room > -stride else 0
-    count = math.ceil(room / stride) + 1 if ceil_mode else room // stride + 1
+    if headroom < 0:
+        return 1 if headroom > -stride else 0
+    count = math.ceil(headroom / stride) + 1 if ceil_mode else headroom // stride + 1
     # A window that would begin in the padding after the input is dropped (ONNX, since operator set 19).
     return count - 1 if ceil_mode and (count - 1) * stride >= size + before else count
 
@@ -236,19 +236,19 @@ def convolve(x: np.ndarray, weight: np.ndarray, window: Window, groups: int) -> 
     for sample in range(samples):
         checkpoint()
         if groups > 1 and groups == channels == filters:
-            _depthwise(x[sample], weight, window, out[sample])
-        elif window.plain:
+            _convolve_depthwise(x[sample], weight, window, out[sample])
+        elif window.is_pointwise:
             columns = x[sample].reshape(groups, channels // groups, -1)
             np.matmul(matrix, columns, out=out[sample].reshape(groups, filters // groups, -1))
         else:
-            _by_columns(x[sample], matrix, window, out[sample])
+            _convolve_by_columns(x[sample], matrix, window, out[sample])
     return out
 
 
-def _by_columns(x: np.ndarray, matrix: np.ndarray, window: Window, out: np.ndarray) -> None:
+def _convolve_by_columns(x: np.ndarray, matrix: np.ndarray, window: Window, out: np.ndarray) -> None:
     """Fill out (M, *out) from x (C, *extent) and matrix (groups, M / groups, C / groups * taps)."""
     groups, per_group, depth = matrix.shape
-    source = padded(x, window, 0)
+    source = pad_for_window(x, window, 0)
     taps = int(np.prod(window.kernel))
     per_row = int(np.prod(window.out[1:], dtype=np.int64))
     row_bytes = groups * depth * per_row * x.dtype.itemsize
@@ -263,7 +263,7 @@ def _by_columns(x: np.ndarray, matrix: np.ndarray, window: Window, out: np.ndarr
         np.matmul(matrix, columns.reshape(groups, depth, -1), out=block)
 
 
-def _depthwise(x: np.ndarray, weight: np.ndarray, window: Window, out: np.ndarray) -> None:
+def _convolve_depthwise(x: np.ndarray, weight: np.ndarray, window: Window, out: np.ndarray) -> None:
     """Fill out (C, *out) from x (C, *extent) and weight (C, 1, *kernel) by shifted multiply-adds."""
     channels = x.shape[0]
     at_once = max(1, _DEPTHWISE_ELEMENTS // max(int(np.prod(window.out)), 1))
@@ -272,7 +272,7 @@ def _depthwise(x: np.ndarray, weight: np.ndarray, window: Window, out: np.ndarra
     for first in range(0, channels, at_once):
         checkpoint()
         part = slice(first, min(first + at_once, channels))
-        source = padded(x[part], window, 0)
+        source = pad_for_window(x[part], window, 0)
         total = out[part]
         term = scratch(total.shape, x.dtype)
         for tap, tap_index in enumerate(window.taps()):

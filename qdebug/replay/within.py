@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["axis_within", "indices_within"]
+__all__ = ["normalize_axis", "normalize_indices"]
 
 
-def axis_within(axis: int, rank: int) -> int:
+def normalize_axis(axis: int, rank: int) -> int:
     """Return an axis counted from the first of `rank` axes. A negative axis counts from the end.
 
     Raises:
@@ -18,7 +18,7 @@ def axis_within(axis: int, rank: int) -> int:
     return axis % rank
 
 
-def indices_within(indices: np.ndarray, extent: int) -> np.ndarray:
+def normalize_indices(indices: np.ndarray, extent: int) -> np.ndarray:
     """Return indices as int64, counted from the first of `extent` elements. Negative indices count from the end.
 
     Raises:

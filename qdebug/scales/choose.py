@@ -17,7 +17,7 @@ from qdebug.model.dtypes import is_integer
 from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.model.names import resolve_name
 from qdebug.model.thresholds.scales import BRANCH_MIN_RANGE_RATIO
-from qdebug.numerics.calibration import RANGE_ALONE, Calibrator, MinMax, calibrate, calibrator_named
+from qdebug.numerics.calibration import RANGE_ALONE, Calibrator, MinMax, calibrate, parse_calibrator
 from qdebug.numerics.quant_error import QuantError
 from qdebug.numerics.range_histogram import BINS, RangeHistogram
 from qdebug.numerics.scheme import BITS, SCHEMES, QuantScheme
@@ -222,7 +222,7 @@ def choose_scales(
         AlignmentError: Reference and backend record different networks.
     """
     calibrator_objects = [
-        calibrator_named(calibrator) if isinstance(calibrator, str) else calibrator for calibrator in calibrators
+        parse_calibrator(calibrator) if isinstance(calibrator, str) else calibrator for calibrator in calibrators
     ]
     reference = reference if isinstance(reference, ScaleProfile) else with_understood_graph(reference)
     backend = None if backend is None else as_compared(backend)

@@ -15,7 +15,7 @@ from qdebug.model.dtypes import logical_name
 from qdebug.model.kept import Statistics
 from qdebug.model.recording import quant_of
 from qdebug.numerics.affine import dequantize
-from qdebug.numerics.quant_error import QuantError, QuantErrorCounter, estimated_error
+from qdebug.numerics.quant_error import QuantError, QuantErrorCounter, estimate_error
 from qdebug.numerics.range_histogram import BINS, RangeCounter, RangeHistogram
 from qdebug.recording.profile_recorder import unprofiled_reason
 from qdebug.replay.run import one_thread
@@ -152,6 +152,6 @@ def _counter(quant: QuantParams) -> QuantErrorCounter | None:
 
 def _estimate_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError | None:
     try:
-        return estimated_error(histogram, quant)
+        return estimate_error(histogram, quant)
     except UsageError:
         return None

@@ -50,7 +50,7 @@ from qdebug.compare.align.pairs import Pair, Side
 from qdebug.errors import AlignmentError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, Role, RunInfo, TensorInfo
 from qdebug.model.thresholds.alignment import PAIR_SURE_MIN_CONFIDENCE
-from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.accumulate import has_same_elements
 from qdebug.running.record import record_run
 from qdebug.session import open_recording
 
@@ -311,7 +311,7 @@ def _fits(reference: Recording, backend: Recording, pair: Pair) -> bool:
     theirs, ours = in_one_order(
         reference.load(pair.reference), pair.reference_view, backend.load(pair.backend), pair.backend_view
     )
-    if theirs.size != ours.size or not same_elements(theirs.shape, ours.shape):
+    if theirs.size != ours.size or not has_same_elements(theirs.shape, ours.shape):
         return False
     return float(np.linalg.norm(theirs.ravel() - ours.ravel())) <= 0.5 * float(np.linalg.norm(theirs)) + 1e-12
 

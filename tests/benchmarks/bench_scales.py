@@ -42,7 +42,7 @@ from threadpoolctl import threadpool_limits
 
 from qdebug.compare.align.pairs import Match, Pair
 from qdebug.errors import UsageError
-from qdebug.numerics.calibration import CALIBRATORS, calibrate, calibrator_named
+from qdebug.numerics.calibration import CALIBRATORS, calibrate, parse_calibrator
 from qdebug.numerics.entropy import entropy_range, mxnet_threshold, ort_threshold
 from qdebug.numerics.range_histogram import RangeCounter
 from qdebug.numerics.scheme import SCHEMES, QuantScheme
@@ -132,7 +132,7 @@ def scheme_rows(rounds: int) -> list[tuple[str, ...]]:
 
                 def job(name: str = name, scheme: QuantScheme = scheme) -> None:
                     with contextlib.suppress(UsageError):
-                        calibrate(calibrator_named(name), histogram, scheme)
+                        calibrate(parse_calibrator(name), histogram, scheme)
 
                 times[name, kind, bits] = best(job, max(rounds, 3))
     slowest = max(times, key=times.get)
@@ -238,7 +238,7 @@ def calibrate_here(model: str, inputs: np.ndarray) -> dict[str, float]:
         chosen = 0
         for tensor in profile.tensors.values():
             with contextlib.suppress(UsageError):
-                calibrate(calibrator_named("entropy"), tensor.histogram, QuantScheme(signed=False))
+                calibrate(parse_calibrator("entropy"), tensor.histogram, QuantScheme(signed=False))
                 chosen += 1
         return chosen
 

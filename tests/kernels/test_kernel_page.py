@@ -12,7 +12,7 @@ from sweeps import sweep
 from qdebug.arithmetic.presets import known_presets
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, compute, finish
-from qdebug.replay.form_codes import apply_function, fused
+from qdebug.replay.form_codes import apply_function, fused_multiply_add
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import parse_variant
 
@@ -398,7 +398,7 @@ def test_a_fused_multiply_add_is_rounded_once():
     ties = np.concatenate([1 + np.arange(64) * 2.0**-23, -1 - np.arange(64) * 2.0**-23])
     for factors in ((a, b, c), (*near, ties), (near[0], -near[1], ties)):
         singles = [each.astype(np.float32) for each in factors]
-        assert np.array_equal(given["fma"](*singles), fused(*singles))
+        assert np.array_equal(given["fma"](*singles), fused_multiply_add(*singles))
 
 
 def test_every_arithmetic_is_tried_and_has_a_title_of_its_own():

@@ -30,7 +30,7 @@ def layer(seed, steps, batch, size, hidden, *, directions=1, signed=True, column
         return (0.4 * rng.normal(size=shape)).astype(np.float32)
 
     zero = np.full(scales, 0 if signed else 131, dtype)
-    steps_of = [(0.002 + 0.004 * rng.random(scales)).astype(np.float32) for _ in range(2)]
+    parse_steps = [(0.002 + 0.004 * rng.random(scales)).astype(np.float32) for _ in range(2)]
     return [
         2 * real(steps, batch, size),
         codes(directions, size, 4 * hidden),
@@ -40,9 +40,9 @@ def layer(seed, steps, batch, size, hidden, *, directions=1, signed=True, column
         real(directions, batch, hidden),
         real(directions, batch, hidden),
         real(directions, 3 * hidden) if peephole else None,
-        steps_of[0],
+        parse_steps[0],
         zero,
-        steps_of[1],
+        parse_steps[1],
         zero,
     ]
 

@@ -83,7 +83,7 @@ def test_a_kernel_answers_or_refuses(domain, op):
         )
         moved = (lambda _name, shape, _chosen: np.ones(shape)) if domain == registry.REAL else None
         try:
-            made = run_node(node, values, {"": draws.one_of(OPSETS)}, asked=draws.asked, moved=moved)
+            made = run_node(node, values, {"": draws.one_of(OPSETS)}, defaults=draws.asked, moved=moved)
         except KernelError:
             continue
         assert tuple(made) == node.outputs

@@ -20,7 +20,7 @@ from qdebug.arithmetic.floats.steps import Step, source
 from qdebug.errors import KernelError
 from qdebug.model import Node
 from qdebug.model.thresholds.explanation import PLACEMENT_MAX_PRODUCTS
-from qdebug.numerics.intervals import Interval, sum_of
+from qdebug.numerics.intervals import Interval, sum_interval
 from qdebug.replay.kernels.activation import erf
 from qdebug.replay.registry import run_node
 
@@ -148,7 +148,7 @@ def _product(node: Node, a: Step, b: Step, terms: int) -> Step:
         result = run(first.low, second.low)
         if terms * result.size > PLACEMENT_MAX_PRODUCTS:
             raise KernelError("the product is too large to be computed again for each placement")
-        return sum_of(result, run(np.abs(first.low), np.abs(second.low)), terms)
+        return sum_interval(result, run(np.abs(first.low), np.abs(second.low)), terms)
 
     return Step(summed, (a, b))
 

@@ -35,7 +35,7 @@ def other_attributes(node: Node, values: Mapping[str, np.ndarray], opset: Mappin
         return
     defaults: dict[str, AttrValue | None] = {}
     try:
-        shape = run_node(node, values, opset, asked=defaults)[node.outputs[0]].shape
+        shape = run_node(node, values, opset, defaults=defaults)[node.outputs[0]].shape
     except KernelError:
         return
     extents = {extent for array in values.values() for extent in array.shape}
@@ -199,7 +199,7 @@ def wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[s
     """
     read_attrs: dict[str, AttrValue | None] = {}
     try:
-        run_node(node, values, opset, asked=read_attrs)
+        run_node(node, values, opset, defaults=read_attrs)
     except KernelError:
         return
     for name, value in {**read_attrs, **node.attrs}.items():

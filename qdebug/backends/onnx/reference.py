@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.model import Node
-from qdebug.replay.extents import Cost, refuse_beyond
+from qdebug.replay.extents import Cost, refuse_excessive_cost
 from qdebug.replay.registry import Call, Kernel
 
 __all__ = ["kernel_of"]
@@ -115,9 +115,9 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
         node = helper.make_node(call.op, inputs, outputs, **attrs)
         bare_node = Node(name=call.node, op=call.op, outputs=tuple(outputs))
         cost = _estimate_cost(call, node, feed)
-        refuse_beyond(bare_node, call.shapes(), cost)
+        refuse_excessive_cost(bare_node, call.shapes(), cost)
         # The evaluator's loops are slow, so refuse a node with many iterations even if its tensors are small.
-        refuse_beyond(bare_node, (), Cost(None, 0, _loop_iterations(call, cost)))
+        refuse_excessive_cost(bare_node, (), Cost(None, 0, _loop_iterations(call, cost)))
         evaluator = _make_evaluator(node, feed, min(call.opset, defs.onnx_opset_version()))
         results = evaluator.run(None, feed)
     except (KernelError, MemoryError):

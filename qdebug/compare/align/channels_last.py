@@ -31,7 +31,7 @@ from qdebug.model.thresholds.alignment import (
     PAIR_SURE_MIN_CONFIDENCE,
     VALUES_READ_MAX_ELEMENTS,
 )
-from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.accumulate import has_same_elements
 
 __all__ = ["as_values_tell", "moved_shape", "with_channels_second"]
 
@@ -111,7 +111,9 @@ def _is_odd(context: Context, pair: Pair) -> bool:
 def _differs_in_ones_only(context: Context, pair: Pair) -> bool:
     """Return whether the shapes of a pair differ only in the position of extents of 1."""
     reference_shape, backend_shape = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
-    return reference_shape is not None and backend_shape is not None and same_elements(reference_shape, backend_shape)
+    return (
+        reference_shape is not None and backend_shape is not None and has_same_elements(reference_shape, backend_shape)
+    )
 
 
 def _only_moves_values(context: Context, pair: Pair) -> bool:

@@ -18,7 +18,7 @@ from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams, operators
 from qdebug.model.operators import is_block_transpose, kinds_of
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES
-from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.accumulate import has_same_elements
 from qdebug.numerics.large_arrays import in_c_order
 
 __all__ = [
@@ -353,7 +353,7 @@ def _unturned_shape(shape: tuple[int, ...], transpose: tuple[int, ...] | None) -
 
 def _has_merged_dimensions(shape: tuple[int, ...], merged: tuple[int, ...]) -> bool:
     """Return whether a shape equals another with neighbouring dimensions merged, ignoring extents of 1."""
-    if len(merged) >= len(shape) or same_elements(shape, merged):
+    if len(merged) >= len(shape) or has_same_elements(shape, merged):
         return False
     extents = list(shape)
     for extent in merged:

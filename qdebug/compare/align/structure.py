@@ -25,7 +25,7 @@ from qdebug.model.thresholds.alignment import (
     WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS,
     WEIGHT_MAX_REL_DISTANCE,
 )
-from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.accumulate import has_same_elements
 
 __all__ = ["by_structure", "by_weights", "inputs_of_values", "lone_input", "structure_over_name", "with_weights_of"]
 
@@ -193,7 +193,7 @@ def _reference_source(context: Context, tensor: str) -> str | None:
         node = be.graph.producer(at)
         if node is None or not operators.of(node.op).reshapes or not (be.has(at) and be.has(node.inputs[0])):
             return None
-        if not same_elements(be.shape(at), be.shape(node.inputs[0])):
+        if not has_same_elements(be.shape(at), be.shape(node.inputs[0])):
             return None
         at = node.inputs[0]
     return None
@@ -325,7 +325,7 @@ def _find_less_ones(context: Context, tensor: str, node: Node, source: str) -> P
         result = reader.outputs[0]
         if operators.of(reader.op).reshapes and ref.has(result) and ref.has(source):
             pair = None
-            if same_elements(ref.shape(result), ref.shape(source)) and not is_claimed(context, result, tensor):
+            if has_same_elements(ref.shape(result), ref.shape(source)) and not is_claimed(context, result, tensor):
                 pair = _find(context, tensor, node, [result])
             if pair is not None:
                 return pair

@@ -67,15 +67,15 @@ from qdebug.errors import (
 )
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
-from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
-from qdebug.numerics.affine import dequantize, on_grid, quantize
+from qdebug.numerics.accumulate import ErrorAccumulator, has_same_elements
+from qdebug.numerics.affine import dequantize, fake_quantize, quantize
 from qdebug.numerics.blocks import stretches
 from qdebug.numerics.code_loss import CodeLoss
 from qdebug.numerics.format_range import OutOfRange, out_of_range
-from qdebug.numerics.grid import Grid, grid_name, lies_on_no_grid
+from qdebug.numerics.grid import Grid, grid_name, is_off_grid
 from qdebug.numerics.short_formats import SINGLE, format_of
 from qdebug.numerics.stats import ErrorStats
-from qdebug.replay.real_form import not_in_codes, real_form
+from qdebug.replay.real_form import describe_real_tensor, real_form
 from qdebug.replay.registry import has_kernel
 from qdebug.replay.segment import run_form
 
@@ -200,7 +200,7 @@ def attribute(
     node = backend.graph.producer(entry.tensor)
     if node is None:
         return Attribution(reason="it is a network input")
-    reason_not_in_codes = not_in_codes(node, backend.graph)
+    reason_not_in_codes = describe_real_tensor(node, backend.graph)
     if reason_not_in_codes is not None:
         return Attribution(reason=reason_not_in_codes)
     form, _ = real_form(node, backend.graph.opset)
@@ -240,7 +240,7 @@ def no_error(
         The attribution, or None if the node could not be replayed.
     """
     node = backend.graph.producer(entry.tensor)
-    if node is None or not_in_codes(node, backend.graph) is not None:
+    if node is None or describe_real_tensor(node, backend.graph) is not None:
         return None
     form, _ = real_form(node, backend.graph.opset)
     input_names = [name for name in form.inputs if name]
@@ -304,7 +304,7 @@ def _check_not_nan(reference: np.ndarray, replayed: np.ndarray, backend: np.ndar
     if replayed.dtype.kind != "f" or not np.isnan(replayed).any():
         return
     is_nan = np.isnan(replayed)
-    sides = [side for side in (reference, backend) if same_elements(side.shape, replayed.shape)]
+    sides = [side for side in (reference, backend) if has_same_elements(side.shape, replayed.shape)]
     is_recorded_finite = [np.isfinite(side.reshape(replayed.shape)[is_nan]) for side in sides]
     if is_recorded_finite and np.logical_and.reduce(is_recorded_finite).any():
         raise KernelError("its replay produces NaN where the recorded values are finite")
@@ -368,7 +368,7 @@ class _Split:
         if self._folded is not None and replayed.size == recorded_values.size:
             replayed = held_as_recorded(replayed, dequantize(recorded_values, entry.quant), self._folded)
         replayed = clip_in_turn(replayed, clamp_of(self._view))
-        if not same_elements(replayed.shape, recorded_values.shape):
+        if not has_same_elements(replayed.shape, recorded_values.shape):
             raise KernelError(
                 f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}"
             )
@@ -411,7 +411,7 @@ class _Split:
         if self._grid is None:
             places = [*recorded_places(self._reference, self._backend, entry)]
             self._off_grid = (
-                lies_on_no_grid(recorded_values) or format_of(recorded_values, read=values.values()) is not None
+                is_off_grid(recorded_values) or format_of(recorded_values, read=values.values()) is not None
             )
             if not self._off_grid:
                 self._grid = grid_of_codes(lambda: (self._backend.load(entry.tensor, *place) for place in places))
@@ -461,7 +461,7 @@ class _Split:
         if (
             arithmetic is not None
             and arithmetic.replayed is replayed
-            and arithmetic.error.reference_lies_in(self._span)
+            and arithmetic.error.is_reference_within(self._span)
         ):
             sums.arithmetic_unsaturated.merge(arithmetic.error)
         else:
@@ -497,7 +497,7 @@ class _Split:
             float32_bound = allowed_norm if unit == FLOAT32_UNIT_ROUNDOFF else None
             noise = replay_noise(self._form, values, replayed, self._opset, allowed=float32_bound)
             outside, _ = out_of_range(short_format or SINGLE, replayed, recorded_values, noise=noise)
-            sums.outside = outside if sums.outside is None else sums.outside.with_more(outside)
+            sums.outside = outside if sums.outside is None else sums.outside.merge(outside)
         clamped = clip_in_turn(recorded_values, clamp_of(self._view))
         unexplained_count = beyond_own_terms(self._form, values, replayed, clamped, unit, normal=smallest_normal)
         if unexplained_count:  # rare, so the reference is read again
@@ -516,7 +516,7 @@ class _Split:
         reference_values, replayed = in_one_order(
             reference_values, self._entry.pair.reference_view, replayed, self._view
         )
-        if not same_elements(reference_values.shape, replayed.shape) or reference_values.dtype.kind != "f":
+        if not has_same_elements(reference_values.shape, replayed.shape) or reference_values.dtype.kind != "f":
             return 0.0
         largest = 0.0
         for first, second in stretches(reference_values.reshape(replayed.shape), replayed):
@@ -546,11 +546,13 @@ class _Split:
             if replays.as_reference is None
             else self._replay_of_reference(replays.as_reference, place, replayed.shape)
         )
-        second = on_grid(replayed, self._reference_codes)  # rounding to the reference's codes is not the node's error
-        first = second if reference_replay is None else on_grid(reference_replay, self._reference_codes)
+        second = fake_quantize(
+            replayed, self._reference_codes
+        )  # rounding to the reference's codes is not the node's error
+        first = second if reference_replay is None else fake_quantize(reference_replay, self._reference_codes)
         if (
             replays.reads_equal is not None
-            and same_elements(stored_reference.shape, first.shape)
+            and has_same_elements(stored_reference.shape, first.shape)
             and replays.reads_equal(place)
         ):
             reference_values = self._reference_values(stored_reference).reshape(first.shape)
@@ -558,16 +560,16 @@ class _Split:
                 reference_values,
                 reference_values if reference_replay is None else _carried_over(reference_values, first, second),
             )
-        arithmetic = sums.arithmetic.apart(second, backend_values, sample=place[0])
+        arithmetic = sums.arithmetic.compare_separately(second, backend_values, sample=place[0])
         sums.arithmetic.merge(arithmetic)
         if self._span != (None, None):
-            if arithmetic.reference_lies_in(self._span):
+            if arithmetic.is_reference_within(self._span):
                 sums.clipping.add_unchanged(arithmetic)
             else:
                 sums.clipping.update(second, second, sample=place[0])
         sums.propagated.update(stored_reference, first, sample=place[0])
         if self._constants_known:
-            if first is second and arithmetic.reference_lies_in((None, None)):
+            if first is second and arithmetic.is_reference_within((None, None)):
                 sums.constants.add_unchanged(arithmetic)
             else:
                 sums.constants.update(first, second, sample=place[0])
@@ -593,7 +595,7 @@ class _Split:
             replayed = replay(place)
         except (KernelError, NotRecordedError) as error:
             raise _NoReferenceError from error
-        if not same_elements(replayed.shape, shape):
+        if not has_same_elements(replayed.shape, shape):
             raise _NoReferenceError
         return clip_in_turn(replayed.reshape(shape), clamp_of(self._view))
 
@@ -635,7 +637,7 @@ class _Split:
         reference_values, recorded_values = in_one_order(
             reference_values, entry.pair.reference_view, stored_values, self._view
         )
-        if not same_elements(replayed.shape, recorded_values.shape):
+        if not has_same_elements(replayed.shape, recorded_values.shape):
             raise KernelError(
                 f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}"
             )
@@ -750,7 +752,7 @@ class _Part:
         self.tied += other.tied
         self.formats |= other.formats
         if other.outside is not None:
-            self.outside = other.outside if self.outside is None else self.outside.with_more(other.outside)
+            self.outside = other.outside if self.outside is None else self.outside.merge(other.outside)
         self.unexplained_elements += other.unexplained_elements
 
 

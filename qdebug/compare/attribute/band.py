@@ -30,7 +30,7 @@ from qdebug.model.thresholds.rounding import (
     SIGMOID_OFFSET_ROUNDOFFS,
 )
 from qdebug.numerics.blocks import stretches
-from qdebug.numerics.short_formats import held_format
+from qdebug.numerics.short_formats import detect_rounded_format
 from qdebug.replay.registry import run_node
 
 __all__ = [
@@ -73,13 +73,13 @@ def segment_share(unit: float) -> float:
 def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
     """Return the unit roundoff of the shortest float format that values were rounded to, whatever they are stored in.
 
-    Runtimes that compute in float32 store the weights of a 16-bit network in float32, see `held_format`.
+    Runtimes that compute in float32 store the weights of a 16-bit network in float32, see `detect_rounded_format`.
 
     Args:
         values: Elements of any dtype.
         narrowest: Unit roundoff of a format that the values are known to have been rounded to, if they fit it.
     """
-    short_format = held_format(values, known_unit=narrowest)
+    short_format = detect_rounded_format(values, known_unit=narrowest)
     return unit_roundoff(values.dtype) if short_format is None else short_format.unit
 
 

@@ -24,7 +24,7 @@ from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, Node, operators
 from qdebug.model.thresholds.explanation import CAUSE_MIN_DISTINCT_VALUES
-from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat, held_format
+from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat, detect_rounded_format
 from qdebug.replay.precision import is_real
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_form
@@ -395,7 +395,7 @@ def _format_limit(recorded_values: np.ndarray, exact: float) -> tuple[float, str
         largest = float(ml_dtypes.finfo(recorded_values.dtype).max)  # type: ignore[no-untyped-call]  # untyped upstream
     except ValueError:
         return math.inf, recorded_values.dtype.name
-    short_format = held_format(recorded_values) if abs(exact) <= largest or math.isinf(exact) else None
+    short_format = detect_rounded_format(recorded_values) if abs(exact) <= largest or math.isinf(exact) else None
     if short_format is not None and short_format.largest < abs(exact):
         return short_format.largest, short_format.name
     return largest, recorded_values.dtype.name

@@ -8,7 +8,7 @@ import numpy as np
 
 from qdebug.model import Recording
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
-from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat, fits
+from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat, is_exact_in
 
 __all__ = ["declared_format", "declared_unit", "held_in_declared"]
 
@@ -32,4 +32,4 @@ def declared_unit(run: Recording) -> float:
 def held_in_declared(run: Recording, values: np.ndarray) -> ShortFormat | None:
     """Return the declared format of a run if it can represent some of the given values, or None."""
     short = declared_format(run)
-    return short if short is not None and values.dtype.kind == "f" and fits(values, short) else None
+    return short if short is not None and values.dtype.kind == "f" and is_exact_in(values, short) else None

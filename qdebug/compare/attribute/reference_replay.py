@@ -37,8 +37,8 @@ from qdebug.model.thresholds.attribution import (
     SLICE_MIN_ELEMENTS,
 )
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
-from qdebug.numerics.accumulate import same_elements
-from qdebug.numerics.affine import on_grid
+from qdebug.numerics.accumulate import has_same_elements
+from qdebug.numerics.affine import fake_quantize
 from qdebug.numerics.blocks import stretches
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
@@ -219,7 +219,7 @@ class ReferenceReplay:
         pair = entry.pair
         if not self.reads_equal(segment, place):
             codes = reference_codes(self.ref.recording.graph, self.be.recording.graph, entry)
-            return on_grid(self.values(pair, segment, place, coded=True), codes)
+            return fake_quantize(self.values(pair, segment, place, coded=True), codes)
         recorded_values = real_values(self.ref.recording, pair.reference, place)
         return in_reference_order(recorded_values, pair.reference_view, recorded_values.shape)
 
@@ -346,7 +346,7 @@ class ReferenceReplay:
             raise NoScaleError(f"No scale was recorded for its input {bare!r}.")
         shape = plain_shape(self.ref.recording.load(entry.reference, *place).shape, entry.reference_view)
         shared = in_reference_order(real_values(self.be.recording, tensor, place), entry.backend_view, shape)
-        if shared.shape != shape and same_elements(shared.shape, shape):
+        if shared.shape != shape and has_same_elements(shared.shape, shape):
             shared = shared.reshape(shape)  # axes are counted in this shape, extents of 1 included
         if entry.reference_view == self._layouts.get(name):
             return shared
@@ -426,7 +426,7 @@ class ReferenceReplay:
                 results[name] = replay_pass.after(name, results[name])
             span = code_span(self.ref, name)
             if replay_pass.coded:
-                results[name] = on_grid(results[name], self.ref.recording.graph.tensors[name].quant)
+                results[name] = fake_quantize(results[name], self.ref.recording.graph.tensors[name].quant)
             elif span is not None:  # the codes replace a Relu or Clip
                 results[name] = _clip_to_codes(
                     results[name], span, saturate=replay_pass.saturate or name == replay_pass.last

@@ -27,7 +27,7 @@ from qdebug.model.thresholds.attribution import (
     FREE_SCALE_MAX_CODES,
 )
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF
-from qdebug.numerics.short_formats import ShortFormat, format_of, held_format
+from qdebug.numerics.short_formats import ShortFormat, detect_rounded_format, format_of
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_form
 
@@ -90,7 +90,7 @@ class ConstantRounding:
         values = self._run.recording.load(name)
         narrow_format = format_of(values)
         return (
-            held_format(values, known_unit=self._usual)
+            detect_rounded_format(values, known_unit=self._usual)
             if narrow_format is None and self._usual > FLOAT32_UNIT_ROUNDOFF
             else narrow_format
         )

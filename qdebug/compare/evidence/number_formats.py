@@ -9,7 +9,7 @@ from qdebug.errors import NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.numerics.affine import BLOCK, dequantize
 from qdebug.numerics.grid import grid_of
-from qdebug.numerics.short_formats import SHORT_FORMATS, fits, format_of
+from qdebug.numerics.short_formats import SHORT_FORMATS, format_of, is_exact_in
 
 __all__ = ["float32_overflow", "overflow", "short_format"]
 
@@ -34,7 +34,7 @@ def short_format(measured: MeasuredTensor) -> str | None:
             short = next((candidate for candidate in SHORT_FORMATS if candidate.name == known), None)
         if short is None and known is not None:  # the format is a grid of codes
             return known if any(grid_of(sides[0].load(names[0], *place)) is None for place in among) else None
-        if short is None or all(fits(sides[0].load(names[0], *place), short) for place in among):
+        if short is None or all(is_exact_in(sides[0].load(names[0], *place), short) for place in among):
             return None
     except NotRecordedError:
         return None

@@ -14,7 +14,7 @@ from qdebug.compare.evidence.measured_tensor import MeasuredTensor
 from qdebug.compare.evidence.runs import Runs
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, operators
-from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.accumulate import has_same_elements
 
 __all__ = ["selection_margins"]
 
@@ -63,6 +63,6 @@ def _margins(runs: Runs, tensor: str, node: Node, place: tuple[int, int]) -> Ite
     if gaps is None or len(gaps) < 2 or gaps[0].shape != gaps[1].shape:
         return
     distances = np.abs(minus(gaps[0], gaps[1]))
-    if same_elements(distances.shape, is_different.shape):
+    if has_same_elements(distances.shape, is_different.shape):
         distances = distances.reshape(is_different.shape)[is_different]
         yield from distances[np.isfinite(distances)].tolist()

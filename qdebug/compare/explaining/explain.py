@@ -50,10 +50,10 @@ from qdebug.model.thresholds.explanation import (
     RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE,
     UNKNOWN_SEARCH_MAX_FAILURES,
 )
-from qdebug.replay.data_codes import rounding_assumed, roundings
+from qdebug.replay.data_codes import describe_assumed_rounding, roundings
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.node_units import with_recorded_scale
-from qdebug.replay.real_form import not_in_codes
+from qdebug.replay.real_form import describe_real_tensor
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import one_thread
 from qdebug.replay.scaling import GIVEN
@@ -550,7 +550,9 @@ def _explain_real_node(recording: Recording, node: Node, tensor: str, at: Sequen
     reason = "; ".join(filter(None, (finding.reason, further_reason, mistaken))) or None
     answer = _bare(node, tensor, ExplainStatus.IN_BAND if finding.within else ExplainStatus.UNEXPLAINED, reason)
     assumed = (
-        [rounding_assumed(assumed_node, node), assumption(recording, tensor, finding.band)] if finding.within else []
+        [describe_assumed_rounding(assumed_node, node), assumption(recording, tensor, finding.band)]
+        if finding.within
+        else []
     )
     clause = "; ".join(filter(None, assumed)) or None
     return replace(answer, band=finding.band, match=finding.match, elements=finding.elements, assumed=clause)
@@ -580,7 +582,7 @@ def _explain_moved_codes(
     quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
     equal_quants = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
     row = operators.plain(node)  # other codes (int32, 8-bit floats, blocks) leave Q and DQ no choice
-    is_defined = equal_quants or (row.converts_codes and not_in_codes(node, recording.graph) is None)
+    is_defined = equal_quants or (row.converts_codes and describe_real_tensor(node, recording.graph) is None)
     if not has_kernel(node.op, node.domain) or row.rescales or not is_defined:
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
     equal = total = 0

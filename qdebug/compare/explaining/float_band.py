@@ -50,8 +50,8 @@ from qdebug.model.thresholds.explanation import (
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.format_range import OutOfRange, out_of_range
-from qdebug.numerics.grid import Grid, lies_on_no_grid
-from qdebug.numerics.short_formats import SHORT_FORMATS, SINGLE, ShortFormat, fits, format_of
+from qdebug.numerics.grid import Grid, is_off_grid
+from qdebug.numerics.short_formats import SHORT_FORMATS, SINGLE, ShortFormat, format_of, is_exact_in
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import keeps_channels_last, run_node
@@ -436,7 +436,7 @@ class _Case:
     def out_of_range(self) -> str | None:
         """Return a clause on how the range of the output's format clipped results, or None."""
         exceedances = list(self._outside.values())
-        return reduce(OutOfRange.with_more, exceedances).sentence if exceedances else None
+        return reduce(OutOfRange.merge, exceedances).sentence if exceedances else None
 
     def _in_format(
         self, recorded: np.ndarray, replayed: np.ndarray, values: Mapping[str, np.ndarray], place: Place
@@ -456,7 +456,7 @@ class _Case:
     def grid(self, at: Sequence[Place]) -> Grid | None:
         """Return the grid of codes that the values lie on, in a run that stores real values instead of codes."""
         recording, tensor = self._recording, self._tensor
-        if recording.graph.tensors[tensor].quant is not None or lies_on_no_grid(recording.load(tensor, *at[0])):
+        if recording.graph.tensors[tensor].quant is not None or is_off_grid(recording.load(tensor, *at[0])):
             return None
         code_grid = None if self._short is not None else grid_of_codes(lambda: (recording.load(tensor, *p) for p in at))
         return (
@@ -508,7 +508,7 @@ class _Case:
         if len(self._form.inputs) > 2:
             return True
         outputs = (self._recording.load(self._tensor, *place) for place in at)
-        return all(fits(_in_common_format(values), _FORMAT_BY_NAME[_SHORT[name]]) for values in outputs)
+        return all(is_exact_in(_in_common_format(values), _FORMAT_BY_NAME[_SHORT[name]]) for values in outputs)
 
     def rounding(self, place: Place) -> Iterator[str]:
         """Yield the formats to which the inputs may have been rounded, so that float32 sums account for the rest."""
@@ -648,7 +648,7 @@ def output_format(recording: Recording, form: Node, tensor: str, at: Sequence[Pl
     outputs = (recording.load(tensor, *place) for place in at)
     return (
         short_format
-        if all(values.dtype.name == short_format.name or fits(values, short_format) for values in outputs)
+        if all(values.dtype.name == short_format.name or is_exact_in(values, short_format) for values in outputs)
         else None
     )
 

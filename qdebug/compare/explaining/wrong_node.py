@@ -49,7 +49,7 @@ from qdebug.model.thresholds.explanation import (
     OUTLIER_ERROR_RATIO,
 )
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
-from qdebug.numerics.affine import dequantize, on_grid
+from qdebug.numerics.affine import dequantize, fake_quantize
 from qdebug.numerics.short_formats import format_of
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.registry import run_node
@@ -219,7 +219,7 @@ class WrongNode:
             slack = OUTLIER_ERROR_RATIO * allowed / math.sqrt(max(right_result.size, 1))
             if self._quant is not None:
                 slack = float(np.max(self._quant.scale)) * (1 + LSB_SLACK)
-            right_result = on_grid(right_result, self._quant)
+            right_result = fake_quantize(right_result, self._quant)
             errors = np.abs(difference(recorded_values, right_result))
             rounding = FLOAT32_UNIT_ROUNDOFF * finite_norm(right_result) if right_result.dtype.kind == "f" else 0.0
             result = Result(
@@ -348,7 +348,7 @@ class WrongNode:
             / power
         )
         share_text = f"{share:.2g}"
-        rescaled_codes = on_grid(
+        rescaled_codes = fake_quantize(
             (result_without_operand + float(share_text) * operand_effect).astype(np.float32), self._quant
         )
         return share_text if share_text not in ("0", "1") and self._are_equal(sample, rescaled_codes) else None
@@ -438,7 +438,7 @@ class WrongNode:
         defaults: dict[str, AttrValue | None] = {}
         operands = self._sample(place).result.operands
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-            run_node(self._form, operands, self._opset, asked=defaults)
+            run_node(self._form, operands, self._opset, defaults=defaults)
             return list(dials(self._form, operands, defaults, self._opset, self._quants_of_operands()))
 
     def _quants_of_operands(self) -> Mapping[str, QuantParams]:
@@ -604,7 +604,7 @@ class WrongNode:
         if whole and not self._are_few_right(sample, computed_values):
             return False
         if self.coded:
-            return self._are_equal(sample, on_grid(computed_values, self._quant))
+            return self._are_equal(sample, fake_quantize(computed_values, self._quant))
         errors = np.abs(difference(sample.result.recorded, computed_values))
         if not whole:
             return bool((errors[sample.wrong] <= sample.slack).all())
@@ -619,7 +619,7 @@ class WrongNode:
             if self._quant.scale.size > 1:  # these elements alone do not tell their channels
                 return True
             return bool(
-                (np.abs(difference(recorded_subset, on_grid(computed_subset, self._quant))) <= sample.slack).all()
+                (np.abs(difference(recorded_subset, fake_quantize(computed_subset, self._quant))) <= sample.slack).all()
             )
         return norm(difference(recorded_subset, computed_subset)) <= sample.allowed
 

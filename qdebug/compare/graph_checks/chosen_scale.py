@@ -31,8 +31,8 @@ from qdebug.compare.graph_checks.tensor_facts import TensorFacts
 from qdebug.compare.result.finding import Finding
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
-from qdebug.numerics.accumulate import same_elements
-from qdebug.replay.blockwise_weight import packed_inputs, rounds_data
+from qdebug.numerics.accumulate import has_same_elements
+from qdebug.replay.blockwise_weight import can_round_data, packed_inputs
 from qdebug.replay.registry import Moved, has_kernel
 from qdebug.replay.segment import draw_offsets, estimate_spread, run_real
 
@@ -49,7 +49,7 @@ def chooses_scale(facts: TensorFacts) -> bool:
     own_nodes, last_node = facts.segment.own, facts.node
     coded_nodes = [node for node in own_nodes if operators.of(node.op).takes_codes]
     if facts.segment.wide:  # a packed weight has its scales in the graph
-        coded_nodes = [node for node in coded_nodes if operators.of(node.op).packed is None or rounds_data(node)]
+        coded_nodes = [node for node in coded_nodes if operators.of(node.op).packed is None or can_round_data(node)]
     if not coded_nodes:
         return False
     if operators.of(last_node.op).gives_scale and facts.entry.tensor in last_node.outputs[1:]:
@@ -169,7 +169,7 @@ class ChosenScale(TensorCheck):
     def _effect_at(self, place: tuple[int, int]) -> Finding | None:
         facts, entry = self.facts, self.facts.entry
         reference_values, backend_values = facts.reference_replay(place), self._values(place)
-        if not same_elements(backend_values.shape, reference_values.shape):
+        if not has_same_elements(backend_values.shape, reference_values.shape):
             return declared_difference(facts)
         span = span_before(facts.reference.graph, entry.reference_tensor)
         backend_values = clip_in_turn(

@@ -23,7 +23,7 @@ from qdebug.model.operators.known_scales import scale_of_codes
 from qdebug.model.thresholds.checks import COARSE_CONSTANT_SLACK, FLOAT_FORMAT_MAX_REL_DIFFERENCE
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, LSB_SLACK
 from qdebug.numerics.short_formats import ShortFormat
-from qdebug.replay.blockwise_weight import blockwise_weight, half_steps, packed_inputs
+from qdebug.replay.blockwise_weight import blockwise_weight, max_rounding_errors, packed_inputs
 from qdebug.replay.precision import is_real
 from qdebug.replay.real_form import real_form
 
@@ -272,7 +272,7 @@ def _rounded_constant(facts: TensorFacts, name: str) -> _RoundedValues:
         return _RoundedValues(*(in_plain_order(facts.be, reader, array) for array in rounded))
     parts = [part for part in packed_inputs(node) if facts.backend.has(part)]
     codes, scales = blockwise_weight(node, {part: facts.backend.load(part) for part in parts})
-    return _RoundedValues(codes * scales, half_steps(node, codes, scales))
+    return _RoundedValues(codes * scales, max_rounding_errors(node, codes, scales))
 
 
 def different_folded(

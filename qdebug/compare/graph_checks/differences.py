@@ -412,9 +412,9 @@ def _default_in_force(recording: Recording, form: Node, name: str, stated: AttrV
     def error_with(attrs: Mapping[str, AttrValue]) -> float:
         try:
             with recorded_limits(recording, (0, 0)):
-                replayed_values = run_node(replace(form, attrs=attrs), values, recording.graph.opset, asked=requested)[
-                    tensor
-                ]
+                replayed_values = run_node(
+                    replace(form, attrs=attrs), values, recording.graph.opset, defaults=requested
+                )[tensor]
         except KernelError:
             return math.inf
         return (

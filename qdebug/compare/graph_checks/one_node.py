@@ -29,7 +29,7 @@ from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
 from qdebug.model.thresholds.checks import FOLDING_MAX_ERROR_RATIO, LIKELY_ROUNDING_BOUND_SHARE, MOVED_CODES_MAX_LSB
 from qdebug.model.thresholds.rounding import LSB_SLACK, ROUNDING_SUM_FACTOR
 from qdebug.model.thresholds.verdict import DERIVED_LSB
-from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.accumulate import has_same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import format_of
 from qdebug.replay.precision import widen
@@ -88,7 +88,7 @@ class OneNode(TensorCheck):
         reference_values = facts.reference_replay(place)
         backend_values = replay(facts.backend, self.node, entry.tensor, place)
         recorded = facts.backend.load(entry.tensor, *place)
-        if not same_elements(backend_values.shape, recorded.shape):  # the recording lacks attributes of this node
+        if not has_same_elements(backend_values.shape, recorded.shape):  # the recording lacks attributes of this node
             raise KernelError(
                 f"The replay has shape {backend_values.shape}, but the recorded tensor has {recorded.shape}."
             )

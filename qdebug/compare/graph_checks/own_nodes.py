@@ -25,9 +25,9 @@ from qdebug.model.thresholds.attribution import DYNAMIC_TIE_REL_DISTANCE, DYNAMI
 from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.numerics.affine import dequantize
-from qdebug.replay.data_codes import chosen_codes, roundings
+from qdebug.replay.data_codes import quantize_data, roundings
 from qdebug.replay.extents import recorded_limits
-from qdebug.replay.precision import limits
+from qdebug.replay.precision import integer_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.segment import run_form
@@ -220,7 +220,7 @@ def _count_wrong_chosen_codes(recording: Recording, node: Node, data: np.ndarray
     if codes.dtype.kind not in "iu" or not scale.size == zero.size == 1 or not float(scale.reshape(())):
         return 0
     steps = data.astype(np.float64) / float(scale.reshape(())) + int(zero.reshape(()))
-    low, high = limits(codes.dtype)
+    low, high = integer_limits(codes.dtype)
     errors = np.nan_to_num(np.abs(np.clip(steps, low, high) - codes.astype(np.float64)), nan=0.0)
     return int(np.count_nonzero(errors > 0.5 + DYNAMIC_TIE_REL_DISTANCE * (high - low + 1)))
 
@@ -239,7 +239,7 @@ def _effect_of_ties(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
     data, weight, scales = (values[name] for name in node.inputs[:3])
     if node.attrs.get("flatten"):
         data = data.reshape(-1, len(weight))
-    _, scale, _ = chosen_codes(node.attrs, data)
+    _, scale, _ = quantize_data(node.attrs, data)
     scale = np.where(scale == 0, 1.0, scale.astype(np.float64))
     steps = data.astype(np.float64) / scale
     is_near_tie = np.abs(np.abs(steps - np.floor(steps)) - 0.5) <= DYNAMIC_TIE_REL_DISTANCE * np.maximum(

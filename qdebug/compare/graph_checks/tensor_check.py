@@ -39,7 +39,7 @@ from qdebug.model.thresholds.verdict import CODES_MIN_SQNR
 from qdebug.numerics.grid import grid_step
 from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.numerics.stats import ErrorStats
-from qdebug.replay.real_form import not_in_codes
+from qdebug.replay.real_form import describe_real_tensor
 
 __all__ = ["Digits", "TensorCheck", "lost_to_rounding", "rounded_first"]
 
@@ -103,7 +103,7 @@ class TensorCheck(ABC):
         if self.segment.wide and (unknown := next(filter(is_undefined, own_nodes), None)):
             return without_kernel(unknown)
         if undefined_reason := next(
-            filter(None, (not_in_codes(node, facts.backend.graph) for node in own_nodes)), None
+            filter(None, (describe_real_tensor(node, facts.backend.graph) for node in own_nodes)), None
         ):
             return undefined_reason
         if facts.entry.whole and not all(map(rounds_nothing, (*own_nodes[:-1], *self.segment.nodes[:-1]))):

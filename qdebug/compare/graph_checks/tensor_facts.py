@@ -15,7 +15,7 @@ from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.compare.attribute.segments import Segment, main_node
 from qdebug.compare.graph_checks.spelling import one_spelling
 from qdebug.model import Node, Recording
-from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.accumulate import has_same_elements
 from qdebug.replay.real_form import real_form
 
 __all__ = ["TensorFacts", "is_same_shape_but_ones"]
@@ -96,4 +96,4 @@ def is_same_shape_but_ones(first: tuple[int, ...], second: tuple[int, ...]) -> b
     If neither has extra dimensions, a dimension of extent 1 in a different position means a reduction along a different
     axis.
     """
-    return same_elements(first, second) and (len(first) != len(second) or first == second)
+    return has_same_elements(first, second) and (len(first) != len(second) or first == second)

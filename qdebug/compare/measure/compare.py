@@ -22,7 +22,7 @@ from qdebug.compare.measure.partial import (
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.recording import either_places
-from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
+from qdebug.numerics.accumulate import ErrorAccumulator, has_same_elements
 from qdebug.numerics.blocks import incomparable_reason
 from qdebug.numerics.rails import RailsCounter
 from qdebug.numerics.stats import ErrorStats, Rails
@@ -350,6 +350,6 @@ def _mismatch(reference: np.ndarray, backend: np.ndarray) -> str | None:
     is_permuted = (
         reference.ndim == backend.ndim and reference.shape != backend.shape
     )  # the dimensions are in another order
-    if is_permuted or not same_elements(reference.shape, backend.shape):
+    if is_permuted or not has_same_elements(reference.shape, backend.shape):
         return f"the reference has shape {reference.shape} and the backend {backend.shape}"
     return None

@@ -20,7 +20,7 @@ from qdebug.model import Graph, QuantParams, Recording, operators
 from qdebug.model.recording import either_places
 from qdebug.model.thresholds.rounding import LSB_SLACK
 from qdebug.model.thresholds.verdict import EQUAL_INPUTS_MIN_SQNR, EQUAL_INPUTS_MIN_SQNR_OF_16_BITS
-from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.accumulate import has_same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.grid import grid_step
 from qdebug.numerics.short_formats import SHORT_FORMATS, format_of
@@ -219,7 +219,7 @@ def _values(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tu
         ):
             quants = None, None  # codes are compared as codes, whichever side states their scale
         is_16_bit = any(array.dtype.name in _SHORT for array in (reference_values, backend_values))
-        if same_elements(reference_values.shape, backend_values.shape):
+        if has_same_elements(reference_values.shape, backend_values.shape):
             yield (
                 dequantize(reference_values, turned_quant(quants[0], pair.reference_view)),
                 dequantize(backend_values, turned_quant(quants[1], pair.backend_view)).reshape(reference_values.shape),

@@ -21,7 +21,7 @@ from h5py import h5z
 from qdebug.errors import MissingExtraError, RecordingError
 from qdebug.model.dtypes import logical_dtype, logical_name
 from qdebug.model.kept import Kept
-from qdebug.numerics.large_arrays import Making, passed_pages
+from qdebug.numerics.large_arrays import ArrayBuilder, passed_pages
 from qdebug.recording.format.specification import MAX_NDIM, physical_dtype
 
 __all__ = [
@@ -159,12 +159,12 @@ def from_physical(raw: np.ndarray, logical: str) -> np.ndarray:
 
 def _convert_blocks(raw: np.ndarray, dtype: np.dtype[Any], convert: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Convert elements to a different dtype, block by block."""
-    result = Making(raw.shape, dtype)
+    result = ArrayBuilder(raw.shape, dtype)
     start = 0
     for block in blocks_of(raw):
         result.put_flat(start, convert(block))
         start += block.size
-    return result.done()
+    return result.finish()
 
 
 def blocks_of(array: np.ndarray) -> Iterator[np.ndarray]:

@@ -20,7 +20,7 @@ from qdebug.errors import GraphError
 from qdebug.model import Fidelity, Graph, QuantParams, Role, RunInfo
 from qdebug.model.kept import Kept
 from qdebug.model.recording import SkipCause
-from qdebug.numerics.large_arrays import Making
+from qdebug.numerics.large_arrays import ArrayBuilder
 from qdebug.recording.arguments import find_doubt
 from qdebug.recording.format.facts import decode_info, json_facts
 from qdebug.recording.format.payload import array_hash, blocks_of, from_physical, read_bytes
@@ -223,12 +223,12 @@ class JournalReader:
             raise ValueError(f"the values of {event.name!r} were not kept")
         if nbytes and (fd < 0 or offset + nbytes > os.fstat(fd).st_size):
             raise ValueError(f"the values of {event.name!r} are not in the file")
-        result, block = Making(shape, dtype), np.empty(min(count, _BLOCK_ELEMENTS), dtype)
+        result, block = ArrayBuilder(shape, dtype), np.empty(min(count, _BLOCK_ELEMENTS), dtype)
         for start in range(0, count, _BLOCK_ELEMENTS):
             piece = block[: count - start]
             read_bytes(fd, offset + start * dtype.itemsize, piece.view(np.uint8))
             result.put_flat(start, piece)
-        return result.done()
+        return result.finish()
 
     def close(self) -> None:
         """Close the files. A second call does nothing."""

@@ -15,7 +15,7 @@ import xxhash
 
 from qdebug.errors import RecordingError
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.numerics.large_arrays import SPILL_FROM, Making
+from qdebug.numerics.large_arrays import SPILL_FROM, ArrayBuilder
 from qdebug.recording.format.payload import RangeReader, array_hash, chunks_of, decompress, read_bytes
 from qdebug.recording.format.specification import INDEX_DIMS, NOWHERE, hdf5_type, payload_key, physical_dtype
 from qdebug.recording.reading.hdf5_checks import (
@@ -302,14 +302,14 @@ def read_payload(payloads: Payloads, expected: ExpectedPayload) -> np.ndarray:
         return np.empty(location.shape, dtype=physical)
     if location.offset is not None:
         return _read_contiguous(payloads.fd, location, location.offset, physical)
-    spilled_result = Making(location.shape, physical)
+    spilled_result = ArrayBuilder(location.shape, physical)
     for position, chunk in _read_chunks(payloads.fd, location):
         extents = tuple(
             min(size, end - start) for start, size, end in zip(position, chunk.shape, location.shape, strict=True)
         )
         region = tuple(slice(start, start + size) for start, size in zip(position, extents, strict=True))
         spilled_result.put(region, chunk.view(physical)[tuple(slice(size) for size in extents)])
-    return spilled_result.done()
+    return spilled_result.finish()
 
 
 def load_payload(
@@ -393,11 +393,11 @@ def _read_contiguous(fd: int | RangeReader, location: Location, offset: int, phy
         result = np.empty(location.shape, physical)
         read_bytes(fd, offset, result.reshape(-1).view(np.uint8))
         return result
-    spilled_result = Making(location.shape, physical)
+    spilled_result = ArrayBuilder(location.shape, physical)
     count, step = location.nbytes // physical.itemsize, max(1, _PIECE_BYTES // physical.itemsize)
     block = np.empty(min(step, count), physical)
     for start in range(0, count, step):
         piece = block[: count - start]
         read_bytes(fd, offset + start * physical.itemsize, piece.view(np.uint8))
         spilled_result.put_flat(start, piece)
-    return spilled_result.done()
+    return spilled_result.finish()

@@ -394,7 +394,7 @@ class ShardedRecording(Recording, Closable):
                 unequal_places.append((sample, step))  # recorded in part, and the hashes differ
                 continue
             values = [file.load(tensor, sample, step) for file in files]
-            error = total_error.apart(values[0], values[1], sample=sample)
+            error = total_error.compare_separately(values[0], values[1], sample=sample)
             if error.stats().mismatches:
                 unequal_places.append((sample, step))
                 total_error.merge(error)

@@ -13,7 +13,7 @@ from qdebug.replay.blockwise import by_rows, elementwise
 from qdebug.replay.precision import is_real, narrow, widen
 from qdebug.replay.registry import Call, find_kernel, kernel, known_kernels
 
-__all__ = ["activate", "activated", "erf", "sigmoid", "softmax"]
+__all__ = ["activate", "apply_fused_activation", "erf", "sigmoid", "softmax"]
 
 _SELU_ALPHA = 1.67326319217681884765625
 _SELU_GAMMA = 1.05070102214813232421875
@@ -56,7 +56,7 @@ def _softplus(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.logaddexp(x, x.dtype.type(0)))
 
 
-_PLAIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "Relu": lambda x: np.maximum(x, 0),
     "Sigmoid": sigmoid,
     "Tanh": np.tanh,
@@ -68,11 +68,11 @@ _PLAIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@kernel(*_PLAIN, kinds=("iuf",))
-def _plain(call: Call) -> np.ndarray:
+@kernel(*_FUNCTIONS, kinds=("iuf",))
+def _apply_function(call: Call) -> np.ndarray:
     """Apply the operator's function to each element."""
     x = call.array(0)
-    return elementwise(lambda part: narrow(_PLAIN[call.op](widen(part)), x.dtype), x)
+    return elementwise(lambda part: narrow(_FUNCTIONS[call.op](widen(part)), x.dtype), x)
 
 
 def _shrink(x: np.ndarray, call: Call) -> np.ndarray:
@@ -90,7 +90,7 @@ def _selu(x: np.ndarray, call: Call) -> np.ndarray:
     return np.asarray(gamma * np.where(x > 0, x, alpha * np.expm1(x)))
 
 
-_WITH_PARAMETERS: dict[str, Callable[[np.ndarray, Call], np.ndarray]] = {
+_PARAMETRIC_FUNCTIONS: dict[str, Callable[[np.ndarray, Call], np.ndarray]] = {
     "LeakyRelu": lambda x, c: np.where(x < 0, x * x.dtype.type(c.real("alpha", 0.01)), x),
     "ThresholdedRelu": lambda x, c: np.where(x > c.real("alpha", 1.0), x, 0),
     "HardSigmoid": lambda x, c: np.clip(x * x.dtype.type(c.real("alpha", 0.2)) + c.real("beta", 0.5), 0, 1),
@@ -103,14 +103,14 @@ _WITH_PARAMETERS: dict[str, Callable[[np.ndarray, Call], np.ndarray]] = {
 }
 
 
-@kernel(*_WITH_PARAMETERS, kinds=("iuf",))
-def _with_parameters(call: Call) -> np.ndarray:
-    """Apply the operator's function, with the attributes that the node states, to each element."""
+@kernel(*_PARAMETRIC_FUNCTIONS, kinds=("iuf",))
+def _apply_parametric_function(call: Call) -> np.ndarray:
+    """Apply the operator's function to each element, with parameters from the node's attributes."""
     x = call.array(0)
-    return elementwise(lambda part: narrow(_WITH_PARAMETERS[call.op](widen(part), call), x.dtype), x)
+    return elementwise(lambda part: narrow(_PARAMETRIC_FUNCTIONS[call.op](widen(part), call), x.dtype), x)
 
 
-kernel("Gelu", domain="com.microsoft", kinds=("iuf",))(_with_parameters)
+kernel("Gelu", domain="com.microsoft", kinds=("iuf",))(_apply_parametric_function)
 
 
 @kernel("QuickGelu", domain="com.microsoft", kinds=("iuf",))
@@ -194,7 +194,7 @@ def _softmax(call: Call) -> np.ndarray:
     return narrow(out.reshape(x.shape), x.dtype)
 
 
-def activated(call: Call, x: np.ndarray) -> np.ndarray:
+def apply_fused_activation(call: Call, x: np.ndarray) -> np.ndarray:
     """Apply the activation that a call's node has fused (attribute `activation`), if any.
 
     Raises:
@@ -218,11 +218,11 @@ def activate(x: np.ndarray, name: str, params: AttrValue = ()) -> np.ndarray:
         if len(values) < 2:
             raise KernelError(f"The fused activation 'Clip' has {len(values)} parameters; expected 2.")
         return np.asarray(np.clip(x, values[0], values[1]))
-    if name in _PLAIN:
-        return narrow(_PLAIN[name](x), x.dtype)
-    if name in _WITH_PARAMETERS:
+    if name in _FUNCTIONS:
+        return narrow(_FUNCTIONS[name](x), x.dtype)
+    if name in _PARAMETRIC_FUNCTIONS:
         call = Call(inputs=(x,), attrs=dict(zip(("alpha", "beta"), values, strict=False)), op=name)
-        return narrow(_WITH_PARAMETERS[name](x, call), x.dtype)
+        return narrow(_PARAMETRIC_FUNCTIONS[name](x, call), x.dtype)
     row = operators.of(name)
     domain = next((domain for domain, op in known_kernels() if op == name and row.activation), None)
     if domain is None:

@@ -20,7 +20,7 @@ def _max_boxes(call: Call) -> int:
     return 0 if max_boxes_input is None or not max_boxes_input.size else max(0, int(max_boxes_input.reshape(-1)[0]))
 
 
-def _setting(call: Call, slot: int) -> np.ndarray | None:
+def _read_setting(call: Call, slot: int) -> np.ndarray | None:
     value = call.optional(slot)
     return None if value is None or not value.size else value.reshape(-1)[0]
 
@@ -32,7 +32,7 @@ def _suppression_cost(call: Call) -> Cost:
     return Cost(None, turns * boxes * _PASSES, turns)
 
 
-@kernel("NonMaxSuppression", extent=_suppression_cost, ranks=(3, 3), kinds=("f",) * 2)
+@kernel("NonMaxSuppression", cost=_suppression_cost, ranks=(3, 3), kinds=("f",) * 2)
 def _non_max_suppression(call: Call) -> np.ndarray:
     """Return (sample, class, box) of the kept boxes, highest scores first, int64 (kept, 3).
 
@@ -40,7 +40,7 @@ def _non_max_suppression(call: Call) -> np.ndarray:
     a threshold. Equal scores are ordered by index.
     """
     boxes, scores = widen(call.array(0)), widen(call.array(1))
-    overlap, min_score = _setting(call, 3), _setting(call, 4)
+    overlap, min_score = _read_setting(call, 3), _read_setting(call, 4)
     corners = _corners(boxes, centred=bool(call.integer("center_point_box")))
     kept_boxes = []
     for sample, class_scores in enumerate(scores):
@@ -49,7 +49,7 @@ def _non_max_suppression(call: Call) -> np.ndarray:
             order = order if min_score is None else order[row[order] > min_score]
             limit = row.dtype.type(0) if overlap is None else overlap
             kept_boxes += [
-                (sample, label, box) for box in _unsuppressed(corners[sample], order, _max_boxes(call), limit)
+                (sample, label, box) for box in _suppress_overlaps(corners[sample], order, _max_boxes(call), limit)
             ]
     return np.array(kept_boxes, np.int64).reshape(-1, 3)
 
@@ -64,8 +64,8 @@ def _corners(boxes: np.ndarray, *, centred: bool) -> np.ndarray:
     )
 
 
-def _unsuppressed(corners: np.ndarray, order: np.ndarray, limit_count: int, limit: np.ndarray) -> list[int]:
-    """Return the kept boxes: repeatedly the first box that is not yet suppressed."""
+def _suppress_overlaps(corners: np.ndarray, order: np.ndarray, limit_count: int, limit: np.ndarray) -> list[int]:
+    """Repeatedly keep the first box that is not yet suppressed. Return the kept boxes."""
     kept_boxes: list[int] = []
     areas = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
     while order.size and len(kept_boxes) < limit_count:

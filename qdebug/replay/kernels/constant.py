@@ -28,7 +28,7 @@ def _constant(call: Call) -> np.ndarray:
     raise ValueError(f"the attributes {sorted(call.attrs)} hold no value that can be replayed")
 
 
-@kernel("ConstantOfShape", extent=lambda call: Cost(prod(call.extents(0))))
+@kernel("ConstantOfShape", cost=lambda call: Cost(prod(call.extents(0))))
 def _constant_of_shape(call: Call) -> np.ndarray:
     """Fill an array of a given shape with one value, float32 0 by default."""
     value = np.asarray(call.attrs.get("value", np.zeros(1, np.float32)))
@@ -55,7 +55,7 @@ def _count(call: Call) -> int:
     return max(int(np.ceil((limit - start) / delta)), 0)
 
 
-@kernel("Range", extent=lambda call: Cost(_count(call)), kinds=("iuf", "iuf", "iuf"))
+@kernel("Range", cost=lambda call: Cost(_count(call)), kinds=("iuf", "iuf", "iuf"))
 def _range(call: Call) -> np.ndarray:
     """Count from start in steps of delta up to but excluding limit."""
     start, delta = call.array(0).reshape(()), call.array(2).reshape(())

@@ -9,15 +9,15 @@ import numpy as np
 
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.extents import Cost, Shape
-from qdebug.replay.kernels.activation import activated
-from qdebug.replay.precision import float_of, narrow, widen
+from qdebug.replay.kernels.activation import apply_fused_activation
+from qdebug.replay.precision import compute_dtype, narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.windows import convolve, window_of
 
-__all__ = ["add_bias", "conv_transpose", "convolution", "convolved_extent"]
+__all__ = ["add_bias", "conv_cost", "conv_transpose", "convolution"]
 
 
-def convolved_extent(call: Call, x: Shape, weight: Shape) -> Cost:
+def conv_cost(call: Call, x: Shape, weight: Shape) -> Cost:
     """Estimate the cost of convolving x (N, C, *extent) with w (M, C / group, *kernel)."""
     window = window_of(call, x[2:], call.integers("kernel_shape") or weight[2:])
     taps, out = prod(window.kernel), prod(window.out)
@@ -25,30 +25,30 @@ def convolved_extent(call: Call, x: Shape, weight: Shape) -> Cost:
     return Cost(x[0] * weight[0] * out, columns, x[0] * taps)
 
 
-def _extent(call: Call) -> Cost:
-    return convolved_extent(call, call.shape(0), call.shape(1))
+def _conv_cost(call: Call) -> Cost:
+    return conv_cost(call, call.shape(0), call.shape(1))
 
 
 def convolution(call: Call) -> np.ndarray:
     """Convolve x (N, C, *extent) with w (M, C / group, *kernel), and add b (M,) if given."""
     x, weight, bias = call.array(0), call.array(1), call.optional(2)
-    dtype = float_of(x.dtype)
+    dtype = compute_dtype(x.dtype)
     window = window_of(call, x.shape[2:], call.integers("kernel_shape") or weight.shape[2:])
     out = convolve(widen(x), weight.astype(dtype, copy=False), window, call.integer("group", 1))
     return narrow(add_bias(out, bias), x.dtype)
 
 
-kernel("Conv", extent=_extent, ranks=(3, 3))(convolution)
+kernel("Conv", cost=_conv_cost, ranks=(3, 3))(convolution)
 
 
-@kernel("FusedConv", domain="com.microsoft", extent=_extent, ranks=(3, 3))
+@kernel("FusedConv", domain="com.microsoft", cost=_conv_cost, ranks=(3, 3))
 def _fused_conv(call: Call) -> np.ndarray:
     """Convolve, add the tensor of input 3 if given, and apply the attribute `activation`."""
     out = convolution(call)
     summand = call.optional(3)
     if summand is not None:
         out = out + summand
-    return activated(call, out)
+    return apply_fused_activation(call, out)
 
 
 def add_bias(out: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
@@ -70,7 +70,7 @@ def _transposed_geometry(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], 
     return strides, dilations, begin, out, [max(f, b + o) for f, b, o in zip(full, begin, out, strict=True)]
 
 
-def _transposed_extent(call: Call) -> Cost:
+def _transposed_conv_cost(call: Call) -> Cost:
     """Estimate the cost of a transposed convolution."""
     x, weight = call.shape(0), call.shape(1)
     _, _, _, out, reach = _transposed_geometry(call)
@@ -80,9 +80,9 @@ def _transposed_extent(call: Call) -> Cost:
 
 
 def conv_transpose(call: Call) -> np.ndarray:
-    """Spread x (N, C, *extent) through w (C, M / group, *kernel), the gradient of Conv; add bias (M,)."""
+    """Spread x (N, C, *extent) through w (C, M / group, *kernel), the gradient of Conv, and add b (M,) if given."""
     x, weight, bias = call.array(0), call.array(1), call.optional(2)
-    dtype = float_of(x.dtype)
+    dtype = compute_dtype(x.dtype)
     groups, kernel_shape = call.integer("group", 1), weight.shape[2:]
     strides, dilations, begin, out_shape, reach = _transposed_geometry(call)
     samples, channels = x.shape[:2]
@@ -105,7 +105,7 @@ def conv_transpose(call: Call) -> np.ndarray:
     return narrow(add_bias(np.ascontiguousarray(total[inside]), bias), x.dtype)
 
 
-kernel("ConvTranspose", extent=_transposed_extent, ranks=(3, 3), kinds=("biuf",))(conv_transpose)
+kernel("ConvTranspose", cost=_transposed_conv_cost, ranks=(3, 3), kinds=("biuf",))(conv_transpose)
 
 
 def _transposed_crop(

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.replay import extents
 from qdebug.replay.blockwise import elementwise
-from qdebug.replay.kernels.activation import activated
+from qdebug.replay.kernels.activation import apply_fused_activation
 from qdebug.replay.precision import common_dtype, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -66,17 +66,17 @@ _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def _combined(call: Call) -> extents.Cost:
+def _broadcast_cost(call: Call) -> extents.Cost:
     """Estimate the cost of combining all inputs element by element."""
-    return extents.elementwise(*call.shapes())
+    return extents.elementwise_cost(*call.shapes())
 
 
-def _lined_up(call: Call) -> extents.Cost:
+def _aligned_cost(call: Call) -> extents.Cost:
     a, b = call.array(0), call.array(1)
-    return extents.elementwise(a.shape, (_old_broadcast(call, a, b) if call.opset < 7 else b).shape)
+    return extents.elementwise_cost(a.shape, (_old_broadcast(call, a, b) if call.opset < 7 else b).shape)
 
 
-@kernel(*_BINARY, extent=_lined_up)
+@kernel(*_BINARY, cost=_aligned_cost)
 def _binary(call: Call) -> np.ndarray:
     """Combine two arrays of equal dtype element by element, then apply a fused activation.
 
@@ -89,11 +89,11 @@ def _binary(call: Call) -> np.ndarray:
     if factor != 1:
         b = elementwise(lambda part: narrow(widen(part) * widen(part).dtype.type(factor), part.dtype), b)
     out = elementwise(lambda left, right: narrow(_BINARY[call.op](widen(left), widen(right)), a.dtype), a, b)
-    return activated(call, out)
+    return apply_fused_activation(call, out)
 
 
-kernel("Sub", extent=_lined_up, kinds=("iufcV",))(_binary)
-kernel("Div", extent=_lined_up, kinds=("biuf", "biuf"))(_binary)
+kernel("Sub", cost=_aligned_cost, kinds=("iufcV",))(_binary)
+kernel("Div", cost=_aligned_cost, kinds=("biuf", "biuf"))(_binary)
 
 
 def _old_broadcast(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -102,14 +102,14 @@ def _old_broadcast(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return b.reshape(b.shape + (1,) * (a.ndim - axis - b.ndim)) if "axis" in call.attrs else b
 
 
-@kernel("SquaredDifference", extent=_combined, kinds=("iuf", "iuf"))
+@kernel("SquaredDifference", cost=_broadcast_cost, kinds=("iuf", "iuf"))
 def _squared_difference(call: Call) -> np.ndarray:
     """Compute (a - b) ** 2, as TensorFlow Lite and OpenVINO define it."""
     a, b = call.array(0), call.array(1)
     return elementwise(lambda left, right: narrow(np.square(widen(left) - widen(right)), a.dtype), a, b)
 
 
-@kernel("Pow", extent=_combined, kinds=("biufc", "biufc"))
+@kernel("Pow", cost=_broadcast_cost, kinds=("biufc", "biufc"))
 def _power(call: Call) -> np.ndarray:
     """Raise x to the power y; the result has the dtype of x."""
     x, y = call.array(0), call.array(1)
@@ -124,7 +124,7 @@ def _real_power(base: np.ndarray, y: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return narrow(np.power(base, y.astype(base.dtype)), dtype)
 
 
-@kernel("Mod", extent=_combined, kinds=("biuf", "biuf"))
+@kernel("Mod", cost=_broadcast_cost, kinds=("biuf", "biuf"))
 def _modulo(call: Call) -> np.ndarray:
     """Return the remainder, with the sign of the divisor, or of the dividend if fmod = 1."""
     a, b = call.array(0), call.array(1)
@@ -132,7 +132,7 @@ def _modulo(call: Call) -> np.ndarray:
     return elementwise(lambda left, right: narrow(apply(widen(left), widen(right)), a.dtype), a, b)
 
 
-@kernel("Min", "Max", "Sum", "Mean", extent=_combined)
+@kernel("Min", "Max", "Sum", "Mean", cost=_broadcast_cost)
 def _variadic(call: Call) -> np.ndarray:
     """Combine any number of arrays element by element, from first to last."""
     combine, dtype = {"Min": np.minimum, "Max": np.maximum}.get(call.op, np.add), call.array(0).dtype
@@ -176,30 +176,30 @@ _BITWISE: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-@kernel(*_LOGICAL, extent=_combined)
+@kernel(*_LOGICAL, cost=_broadcast_cost)
 def _logical_binary(call: Call) -> np.ndarray:
     """Combine two arrays element by element."""
     combine = _LOGICAL[call.op]
     return elementwise(lambda a, b: np.asarray(combine(widen(a), widen(b))), call.array(0), call.array(1))
 
 
-def _same_bits(call: Call) -> tuple[np.ndarray, np.ndarray]:
-    """Return both inputs of a bitwise operator, in their common integer dtype."""
+def _bitwise_inputs(call: Call) -> tuple[np.ndarray, np.ndarray]:
+    """Return both inputs of a bitwise operator. Refuse them if they have no common integer dtype."""
     a, b = call.array(0), call.array(1)
     if common_dtype(a, b).kind not in "biu":
         raise ValueError(f"{a.dtype} and {b.dtype} have no bits in common")
     return a, b
 
 
-@kernel(*_BITWISE, extent=_combined)
+@kernel(*_BITWISE, cost=_broadcast_cost)
 def _bitwise_binary(call: Call) -> np.ndarray:
     """Combine the bits of two arrays element by element."""
-    return elementwise(_BITWISE[call.op], *_same_bits(call))
+    return elementwise(_BITWISE[call.op], *_bitwise_inputs(call))
 
 
 @kernel("Not")
 def _not(call: Call) -> np.ndarray:
-    """Negate a condition."""
+    """Negate booleans."""
     return np.asarray(np.logical_not(call.array(0)))
 
 
@@ -209,11 +209,11 @@ def _bitwise_not(call: Call) -> np.ndarray:
     return np.asarray(np.invert(call.array(0)))
 
 
-@kernel("BitShift", extent=_combined)
+@kernel("BitShift", cost=_broadcast_cost)
 def _shift(call: Call) -> np.ndarray:
     """Shift bits, to the LEFT or the RIGHT."""
     shift = np.left_shift if call.text("direction") == "LEFT" else np.right_shift
-    return np.asarray(shift(*_same_bits(call)))
+    return np.asarray(shift(*_bitwise_inputs(call)))
 
 
 @kernel("IsNaN")
@@ -234,7 +234,7 @@ def _is_infinite(call: Call) -> np.ndarray:
     return mask
 
 
-@kernel("Where", extent=_combined)
+@kernel("Where", cost=_broadcast_cost)
 def _where(call: Call) -> np.ndarray:
     """Choose between two arrays element by element."""
     common_dtype(call.array(1), call.array(2))

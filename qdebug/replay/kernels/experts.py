@@ -11,41 +11,41 @@ from math import prod
 import numpy as np
 
 from qdebug.errors import KernelError
-from qdebug.replay.blockwise_weight import codes_in_bytes, rounded_in_blocks
+from qdebug.replay.blockwise_weight import round_in_blocks, unpack_codes
 from qdebug.replay.extents import Cost
 from qdebug.replay.kernels.activation import activate, sigmoid
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
 
-__all__ = ["mixed_experts", "mixture_extent"]
+__all__ = ["experts_cost", "mix_experts"]
 
 _LEAST_SHARE = 1e-8
 """Experts with a share up to this are skipped."""
-_INT8 = 4
+_INT8_ACCURACY_LEVEL = 4
 """Accuracy level at which data may be rounded to 8-bit codes for 4-bit weights. For 8-bit weights they always are."""
 _ACTIVATIONS = {"relu": "Relu", "silu": "Swish", "identity": ""}
-_Moved = Callable[[int, np.ndarray], np.ndarray]
+_DisturbCodes = Callable[[int, np.ndarray], np.ndarray]
 
 
-def _bits(call: Call, layer: int) -> int:
+def _weight_bits(call: Call, layer: int) -> int:
     bits = call.integer(f"fc{layer}_expert_weight_bits") or call.integer("expert_weight_bits", 4)
     if bits not in (2, 4, 8):
         raise ValueError(f"weights of {bits} bits are not supported here")
     return bits
 
 
-def _weights(call: Call, layer: int, moved: _Moved) -> np.ndarray:
+def _unpack_weights(call: Call, layer: int, disturb: _DisturbCodes) -> np.ndarray:
     """Return the weights (experts, outputs, inputs) of a layer."""
-    at, bits = 3 * layer - 1, _bits(call, layer)
-    packed, scales, points = call.array(at), call.array(at + 1), call.optional(10 + layer)
-    codes = moved(at, codes_in_bytes(packed, bits).astype(np.float32))
+    position, bits = 3 * layer - 1, _weight_bits(call, layer)
+    packed, scales, points = call.array(position), call.array(position + 1), call.optional(10 + layer)
+    codes = disturb(position, unpack_codes(packed, bits).astype(np.float32))
     experts, rows, width = codes.shape
     steps = widen(scales).reshape(experts, rows, -1)
     if width % steps.shape[-1]:
         raise ValueError(f"{width} inputs have {steps.shape[-1]} blocks")
     zero = np.full(steps.shape, 2.0 ** (bits - 1), np.float32)
     if points is not None:
-        parts = codes_in_bytes(points, bits)
+        parts = unpack_codes(points, bits)
         parts = parts[..., : steps.shape[-1]] if scales.ndim == 3 else parts[:, :rows, None]
         zero = parts.astype(np.float32).reshape(steps.shape)
     block = width // steps.shape[-1]
@@ -53,14 +53,14 @@ def _weights(call: Call, layer: int, moved: _Moved) -> np.ndarray:
 
 
 def _round_layer_input(call: Call, layer: int, x: np.ndarray) -> np.ndarray:
-    """Return the input of a layer, rounded to codes block by block if the runtime always does so."""
-    blocks, bits = call.array(3 * layer).ndim == 3, _bits(call, layer)
-    if blocks and (bits == 8 or (bits == 4 and call.integer("accuracy_level") == _INT8)):
-        return rounded_in_blocks(x, call.integer("block_size"))
+    """Return the input of a layer, rounded to codes block by block where the runtime does so."""
+    blocks, bits = call.array(3 * layer).ndim == 3, _weight_bits(call, layer)
+    if blocks and (bits == 8 or (bits == 4 and call.integer("accuracy_level") == _INT8_ACCURACY_LEVEL)):
+        return round_in_blocks(x, call.integer("block_size"))
     return x
 
 
-def _activated(call: Call, x: np.ndarray) -> np.ndarray:
+def _activate_hidden(call: Call, x: np.ndarray) -> np.ndarray:
     name = call.text("activation_type", "relu")
     if name == "gelu":
         inner = np.float32(0.7978845608) * (x + np.float32(0.044715) * x * x * x)
@@ -98,12 +98,12 @@ def _choose_experts(call: Call) -> tuple[np.ndarray, np.ndarray]:
         return order, np.asarray(shares * np.where(total == 0, np.float32(0), 1 / total))
 
 
-def mixed_experts(call: Call, moved: _Moved) -> np.ndarray:
+def mix_experts(call: Call, disturb: _DisturbCodes) -> np.ndarray:
     """Compute a QMoE.
 
     Args:
         call: The node.
-        moved: Called first with the codes of each weight and its input position.
+        disturb: Called with the input position and the codes of each weight; returns the codes to compute with.
     """
     if call.text("quant_type", "int") != "int" or call.optional(8) is not None:
         raise KernelError(
@@ -111,7 +111,7 @@ def mixed_experts(call: Call, moved: _Moved) -> np.ndarray:
         )
     x = widen(call.array(0)).reshape(-1, call.shape(0)[-1])
     order, shares = _choose_experts(call)
-    first, second = (_weights(call, layer, moved) for layer in (1, 2))
+    first, second = (_unpack_weights(call, layer, disturb) for layer in (1, 2))
     biases = [None if bias is None else widen(bias) for bias in map(call.optional, (4, 7))]
     out = np.zeros_like(x)
     for expert in range(len(first)):
@@ -119,21 +119,21 @@ def mixed_experts(call: Call, moved: _Moved) -> np.ndarray:
         if not tokens.size:
             continue
         hidden = _round_layer_input(call, 1, x[tokens]) @ first[expert].T
-        inner = _activated(call, hidden if biases[0] is None else hidden + biases[0][expert])
+        inner = _activate_hidden(call, hidden if biases[0] is None else hidden + biases[0][expert])
         expert_output = _round_layer_input(call, 2, inner) @ second[expert].T
         expert_output = expert_output if biases[1] is None else expert_output + biases[1][expert]
         out[tokens] += shares[tokens, ranks][:, None] * expert_output
     return narrow(out.reshape(call.shape(0)), call.array(0).dtype)
 
 
-def mixture_extent(call: Call) -> Cost:
+def experts_cost(call: Call) -> Cost:
     """Estimate the output size and the work of a QMoE."""
-    weights = sum(prod(call.shape(at)) * 8 // _bits(call, layer) for layer, at in ((1, 2), (2, 5)))
+    weights = sum(prod(call.shape(position)) * 8 // _weight_bits(call, layer) for layer, position in ((1, 2), (2, 5)))
     tokens = prod(call.shape(0)[:-1])
     return Cost(prod(call.shape(0)), weights * (1 + tokens // max(call.shape(2)[0], 1)))
 
 
-@kernel("QMoE", domain="com.microsoft", extent=mixture_extent, ranks=(1, 2, 3, 0, 0, 3))
+@kernel("QMoE", domain="com.microsoft", cost=experts_cost, ranks=(1, 2, 3, 0, 0, 3))
 def _experts(call: Call) -> np.ndarray:
-    """Send each token to its k experts of two layers with packed codes. Sum their results by their weights."""
-    return mixed_experts(call, lambda _, codes: codes)
+    """Send each token to its k experts of two layers with packed codes. Sum the weighted results."""
+    return mix_experts(call, lambda _, codes: codes)

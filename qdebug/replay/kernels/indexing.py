@@ -12,12 +12,12 @@ from qdebug.replay.extents import Cost
 from qdebug.replay.kernels.linear import unpack_weight
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
-from qdebug.replay.within import axis_within, indices_within
+from qdebug.replay.within import normalize_axis, normalize_indices
 
-__all__ = ["look_up", "table_extent"]
+__all__ = ["look_up", "table_lookup_cost"]
 
 
-def _whole(array: np.ndarray | None) -> tuple[int, ...] | None:
+def _to_integers(array: np.ndarray | None) -> tuple[int, ...] | None:
     return None if array is None else tuple(int(value) for value in array.reshape(-1))
 
 
@@ -25,21 +25,21 @@ def _whole(array: np.ndarray | None) -> tuple[int, ...] | None:
 def _slice(call: Call) -> np.ndarray:
     """Slice along axes from starts to ends (which may exceed the array) with steps."""
     x = call.array(0)
-    if call.opset < 10 or call.optional(1) is None:  # a node of another framework may state them as well
+    if call.opset < 10 or call.optional(1) is None:  # other frameworks may also state the limits as attributes
         starts, ends, axes, steps = (*(call.integers(name) for name in ("starts", "ends", "axes")), None)
     else:
-        starts, ends, axes, steps = (_whole(call.optional(slot)) for slot in range(1, 5))
+        starts, ends, axes, steps = (_to_integers(call.optional(slot)) for slot in range(1, 5))
     starts, ends = starts or (), ends or ()
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(axes) if steps is None else steps
     slices = [slice(None)] * x.ndim
     for stated_axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        axis = axis_within(stated_axis, x.ndim)
-        slices[axis] = _bounds(start, end, step, x.shape[axis])
+        axis = normalize_axis(stated_axis, x.ndim)
+        slices[axis] = _slice_bounds(start, end, step, x.shape[axis])
     return x[tuple(slices)]
 
 
-def _bounds(start: int, end: int, step: int, size: int) -> slice:
+def _slice_bounds(start: int, end: int, step: int, size: int) -> slice:
     start, end = (value + size if value < 0 else value for value in (start, end))
     if step > 0:
         return slice(min(max(start, 0), size), min(max(end, 0), size), step)
@@ -55,18 +55,18 @@ def _gather_cost(call: Call, count: int) -> Cost:
     return Cost(prod(rest) * count, count)
 
 
-@kernel("Gather", extent=lambda call: _gather_cost(call, call.array(1).size))
+@kernel("Gather", cost=lambda call: _gather_cost(call, call.array(1).size))
 def _gather(call: Call) -> np.ndarray:
     """Gather slices along an axis."""
     x = call.array(0)
     axis = call.axis(x.ndim)
-    return np.take(x, indices_within(call.array(1), x.shape[axis]), axis=axis)
+    return np.take(x, normalize_indices(call.array(1), x.shape[axis]), axis=axis)
 
 
-def table_extent(call: Call) -> Cost:
+def table_lookup_cost(call: Call) -> Cost:
     """Estimate the cost of a lookup in a table of packed codes, with up to four codes per byte."""
     data = call.array(0)
-    axis = axis_within(call.integer("gather_axis"), data.ndim)
+    axis = normalize_axis(call.integer("gather_axis"), data.ndim)
     count = call.array(1).size
     per_byte = 8 // max(abs(call.integer("bits", 4)), 1) if data.dtype == np.uint8 else 1
     return Cost(data.size // max(data.shape[axis], 1) * count * max(per_byte, 1), data.size)
@@ -77,17 +77,17 @@ def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray
 
     Args:
         call: A GatherBlockQuantized.
-        rounded: Applied first to the codes minus their zero points.
+        rounded: Called with the centered codes; returns the codes to compute with.
     """
     data, indices, scales, points = call.array(0), call.array(1).astype(np.int64), call.array(2), call.optional(3)
-    axis = axis_within(call.integer("gather_axis"), data.ndim)
+    axis = normalize_axis(call.integer("gather_axis"), data.ndim)
     count = data.shape[axis]
     for parameter in (scales, points):
         if parameter is not None and (parameter.ndim != data.ndim or not data.size):
             raise ValueError(f"a table of shape {list(data.shape)} with scales of {list(parameter.shape)}")
     inside = (indices >= -count) & (indices < count)
     used, inverse = np.unique(np.where(inside, indices % max(count, 1), 0), return_inverse=True)
-    if axis == axis_within(call.integer("quantize_axis", 1), data.ndim):
+    if axis == normalize_axis(call.integer("quantize_axis", 1), data.ndim):
         used, inverse = np.arange(count), used[inverse]  # blocks extend over several slices, so all are needed
     else:  # a table may have 100,000 rows, of which few are looked up
         if any(parameter is not None and parameter.shape[axis] != count for parameter in (scales, points)):
@@ -101,7 +101,7 @@ def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray
     return narrow(np.where(is_valid, out, np.float32(0)), call.array(2).dtype)
 
 
-@kernel("GatherBlockQuantized", domain="com.microsoft", extent=table_extent, ranks=(1,))
+@kernel("GatherBlockQuantized", domain="com.microsoft", cost=table_lookup_cost, ranks=(1,))
 def _gather_blocks(call: Call) -> np.ndarray:
     """Gather slices of a table of codes with one scale per block."""
     return look_up(call)
@@ -119,7 +119,7 @@ def _element_indices(call: Call) -> tuple[np.ndarray, ...]:
     if any(size > extent for at, (size, extent) in enumerate(extents) if at != axis):
         raise ValueError(f"indices of {list(index.shape)} reach beyond {list(shape)}")
     all_indices: list[np.ndarray] = list(np.indices(index.shape, sparse=True))
-    all_indices[axis] = indices_within(index, shape[axis])
+    all_indices[axis] = normalize_indices(index, shape[axis])
     return tuple(all_indices)
 
 
@@ -131,10 +131,10 @@ def _slice_indices(index: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray
     """
     if index.shape[-1] > len(shape):
         raise ValueError(f"{index.shape[-1]} indices are too many for {list(shape)}")
-    return [indices_within(part, size) for part, size in zip(np.moveaxis(index, -1, 0), shape, strict=False)]
+    return [normalize_indices(part, size) for part, size in zip(np.moveaxis(index, -1, 0), shape, strict=False)]
 
 
-@kernel("GatherElements", extent=lambda call: Cost(call.array(1).size))
+@kernel("GatherElements", cost=lambda call: Cost(call.array(1).size))
 def _gather_elements(call: Call) -> np.ndarray:
     """Gather one element for each index, along an axis."""
     return np.asarray(call.array(0)[_element_indices(call)])
@@ -146,7 +146,7 @@ def _slice_gather_cost(call: Call) -> Cost:
     return Cost(prod(index[:-1]) * prod(call.shape(0)[call.integer("batch_dims", 0) + index[-1] :]))
 
 
-@kernel("GatherND", extent=_slice_gather_cost, ranks=(0, 1))
+@kernel("GatherND", cost=_slice_gather_cost, ranks=(0, 1))
 def _gather_nd(call: Call) -> np.ndarray:
     """Gather slices at index tuples, within each batch."""
     x, index, batch = call.array(0), call.array(1).astype(np.int64), call.integer("batch_dims", 0)
@@ -171,13 +171,13 @@ _REDUCTIONS: dict[str, Callable[..., None]] = {
 
 def _scatter(call: Call, index_arrays: tuple[np.ndarray, ...], updates: np.ndarray) -> np.ndarray:
     out = np.array(widen(call.array(0)))
-    how, added = call.choice("reduction", ("none", *_REDUCTIONS), "none"), narrow(widen(updates), out.dtype)
+    reduction, added = call.choice("reduction", ("none", *_REDUCTIONS), "none"), narrow(widen(updates), out.dtype)
     index_shape = np.broadcast_shapes(*(index_array.shape for index_array in index_arrays))
     added = np.broadcast_to(added, (*index_shape, *out.shape[len(index_arrays) :]))
-    if how == "none":
+    if reduction == "none":
         out[index_arrays] = added
     else:
-        _REDUCTIONS[how](out, index_arrays, added)
+        _REDUCTIONS[reduction](out, index_arrays, added)
     return narrow(out, call.array(0).dtype)
 
 
@@ -193,7 +193,7 @@ def _scatter_nd(call: Call) -> np.ndarray:
     return _scatter(call, tuple(_slice_indices(call.array(1), call.shape(0))), call.array(2))
 
 
-@kernel("OneHot", extent=lambda call: Cost(call.array(0).size * abs(call.whole(1))))
+@kernel("OneHot", cost=lambda call: Cost(call.array(0).size * abs(call.whole(1))))
 def _one_hot(call: Call) -> np.ndarray:
     """Return the on-value where the index equals the position along the new axis, and the off-value elsewhere."""
     index, depth, values = call.array(0), call.whole(1), call.array(2)
@@ -218,7 +218,7 @@ def _compress(call: Call) -> np.ndarray:
     """Keep the slices along an axis, or the elements, selected by a condition."""
     x = call.array(0)
     axis = call.axis(x.ndim) if "axis" in call.attrs else None
-    indices_within(np.flatnonzero(call.array(1)), x.size if axis is None else x.shape[axis])
+    normalize_indices(np.flatnonzero(call.array(1)), x.size if axis is None else x.shape[axis])
     return np.asarray(np.compress(call.array(1), x, axis=axis))
 
 
@@ -226,7 +226,7 @@ def _requested_count(call: Call) -> int:
     return call.integer("k") if call.opset < 10 else call.whole(1)
 
 
-@kernel("TopK", extent=lambda call: _gather_cost(call, _requested_count(call)))
+@kernel("TopK", cost=lambda call: _gather_cost(call, _requested_count(call)))
 def _top_k(call: Call) -> tuple[np.ndarray, ...]:
     """Return the k largest or smallest elements along an axis and their indices. Ties keep their order."""
     x, count = call.array(0), _requested_count(call)

@@ -7,29 +7,29 @@ from math import prod
 import numpy as np
 
 from qdebug.model import Node
-from qdebug.replay.blockwise_weight import blockwise_weight, rounded_in_blocks, rounds_data
-from qdebug.replay.extents import Cost, Shape, plain, product
-from qdebug.replay.kernels.activation import activate, activated
-from qdebug.replay.precision import common_dtype, float_of, is_real, narrow, widen
+from qdebug.replay.blockwise_weight import blockwise_weight, can_round_data, round_in_blocks
+from qdebug.replay.extents import Cost, Shape, default_cost, product_cost
+from qdebug.replay.kernels.activation import activate, apply_fused_activation
+from qdebug.replay.precision import common_dtype, compute_dtype, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
-__all__ = ["gemm", "gemm_extent", "gemm_rows", "node_of", "packed_extent", "product_extent", "unpack_weight"]
+__all__ = ["gemm", "gemm_cost", "gemm_rows", "matmul_cost", "node_of", "packed_matmul_cost", "unpack_weight"]
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Multiply in a common precision. Integers are multiplied exactly, in their own dtype."""
     if not is_real(a.dtype):
         return np.asarray(np.matmul(a, b)).astype(a.dtype, copy=False)
-    dtype = float_of(a.dtype)
+    dtype = compute_dtype(a.dtype)
     return np.asarray(np.matmul(a.astype(dtype, copy=False), b.astype(dtype, copy=False)))
 
 
-def product_extent(call: Call) -> Cost:
-    """Estimate the size and the number of multiplications of a matrix product of inputs 0 and 1."""
-    return product(gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
+def matmul_cost(call: Call) -> Cost:
+    """Estimate the cost of the matrix product of inputs 0 and 1."""
+    return product_cost(gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
 
 
-@kernel("MatMul", extent=product_extent)
+@kernel("MatMul", cost=matmul_cost)
 def _matmul(call: Call) -> np.ndarray:
     """Multiply matrices (..., M, K) and (..., K, N) as numpy.matmul does."""
     if len(call.inputs) > 2:
@@ -39,13 +39,13 @@ def _matmul(call: Call) -> np.ndarray:
     return narrow(_product(a, b), a.dtype)
 
 
-def gemm_extent(call: Call, a: Shape, b: Shape) -> Cost:
+def gemm_cost(call: Call, a: Shape, b: Shape) -> Cost:
     """Estimate the cost of a product of two matrices, each optionally transposed."""
-    return product(a[::-1] if call.integer("transA") else a, b[::-1] if call.integer("transB") else b)
+    return product_cost(a[::-1] if call.integer("transA") else a, b[::-1] if call.integer("transB") else b)
 
 
-def _gemm_extent(call: Call) -> Cost:
-    return gemm_extent(call, gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
+def _gemm_cost(call: Call) -> Cost:
+    return gemm_cost(call, gemm_rows(call, call.array(0), call.shape(1)).shape, call.shape(1))
 
 
 def gemm_rows(call: Call, a: np.ndarray, b: Shape) -> np.ndarray:
@@ -73,14 +73,14 @@ def gemm(call: Call) -> np.ndarray:
     return narrow(out, a.dtype)
 
 
-kernel("Gemm", extent=_gemm_extent)(gemm)
+kernel("Gemm", cost=_gemm_cost)(gemm)
 
 
-@kernel("FusedGemm", domain="com.microsoft", extent=_gemm_extent)
+@kernel("FusedGemm", domain="com.microsoft", cost=_gemm_cost)
 def _fused_gemm(call: Call) -> np.ndarray:
     """Compute Gemm, then the activation of the attribute `activation`, whose parameters may be named."""
     if "activation_params" in call.attrs:
-        return activated(call, gemm(call))
+        return apply_fused_activation(call, gemm(call))
     params = tuple(call.real(f"activation_{name}") for name in ("alpha", "beta") if f"activation_{name}" in call.attrs)
     return activate(gemm(call), call.text("activation"), params)
 
@@ -89,7 +89,7 @@ def _fused_gemm(call: Call) -> np.ndarray:
     "FusedMatMul",
     "TransposeMatMul",
     domain="com.microsoft",
-    extent=lambda call: product(*(_transposed(call, at, side).shape for at, side in ((0, "A"), (1, "B")))),
+    cost=lambda call: product_cost(*(_transposed(call, at, side).shape for at, side in ((0, "A"), (1, "B")))),
 )
 def _fused_matmul(call: Call) -> np.ndarray:
     """Compute alpha A B, with matrices (transA) or batch axes (transBatchA) optionally transposed."""
@@ -106,8 +106,8 @@ def _transposed(call: Call, position: int, side: str) -> np.ndarray:
     return np.swapaxes(array, -1, -2) if call.integer(f"trans{side}") and array.ndim > 1 else array
 
 
-def packed_extent(call: Call) -> Cost:
-    """Estimate the cost of a product with a packed weight, even if the weight does not have its stated size."""
+def packed_matmul_cost(call: Call) -> Cost:
+    """Estimate the cost of a product with a packed weight. Only the stated size counts, whatever the weight holds."""
     rows, columns = abs(call.integer("K")), abs(call.integer("N"))
     lines = prod(call.shape(0)[:-1])
     return Cost(lines * columns, rows * columns + lines * (rows + abs(call.integer("block_size"))))
@@ -125,7 +125,7 @@ def unpack_weight(call: Call) -> tuple[np.ndarray, np.ndarray]:
     return blockwise_weight(node_of(call), values)
 
 
-@kernel("MatMulNBits", domain="com.microsoft", extent=packed_extent)
+@kernel("MatMulNBits", domain="com.microsoft", cost=packed_matmul_cost)
 def _matmul_of_codes(call: Call) -> np.ndarray:
     """Multiply x (..., K) by a weight of packed codes with one scale per block, and add a bias.
 
@@ -133,12 +133,12 @@ def _matmul_of_codes(call: Call) -> np.ndarray:
     """
     codes, scales = unpack_weight(call)
     x, bias = call.array(0), call.optional(5)
-    data = rounded_in_blocks(widen(x), call.integer("block_size")) if rounds_data(node_of(call)) else x
+    data = round_in_blocks(widen(x), call.integer("block_size")) if can_round_data(node_of(call)) else x
     out = _product(data, codes * scales)
     return narrow(out if bias is None else out + widen(bias), x.dtype)
 
 
-@kernel("MatMulBnb4", domain="com.microsoft", extent=packed_extent)
+@kernel("MatMulBnb4", domain="com.microsoft", cost=packed_matmul_cost)
 def _matmul_of_levels(call: Call) -> np.ndarray:
     """Multiply x (..., K) by a weight of 4-bit levels, with each block scaled by its largest magnitude."""
     levels, scales = unpack_weight(call)
@@ -152,7 +152,7 @@ def _einsum_cost(call: Call) -> Cost:
     sizes: dict[str, int] = {}
     for term, shape in zip(terms.split(","), shapes, strict=False):
         if "." in term:
-            return plain(*shapes)
+            return default_cost(*shapes)
         sizes.update((label, max(size, sizes.get(label, 1))) for label, size in zip(term, shape, strict=False))
     if "->" not in equation:
         out = "".join(label for label in sizes if terms.count(label) == 1)
@@ -160,7 +160,7 @@ def _einsum_cost(call: Call) -> Cost:
     return Cost(prod(sizes.get(label, 1) for label in out), passed)
 
 
-@kernel("Einsum", extent=_einsum_cost)
+@kernel("Einsum", cost=_einsum_cost)
 def _einsum(call: Call) -> np.ndarray:
     """Sum products as the attribute `equation` describes."""
     operands = [widen(array) for array in call.all_inputs()]

@@ -8,10 +8,10 @@ from math import prod
 import numpy as np
 
 from qdebug.model import Node
-from qdebug.replay.extents import Cost, elementwise
+from qdebug.replay.extents import Cost, elementwise_cost
 from qdebug.replay.precision import common_dtype
 from qdebug.replay.registry import Call, kernel, run_node
-from qdebug.replay.within import axis_within
+from qdebug.replay.within import normalize_axis
 
 __all__ = ["axes_of", "slice_of_split"]
 
@@ -57,7 +57,7 @@ def slice_of_split(
 
 
 _LIMITS_ARE_INPUTS = 10
-"""Version of ONNX since which the limits of a Slice are inputs."""
+"""Version of ONNX from which the limits of a Slice are inputs."""
 
 
 @kernel("Identity")
@@ -90,12 +90,12 @@ def _flatten(call: Call) -> np.ndarray:
 
 @kernel("Reshape")
 def _reshape(call: Call) -> np.ndarray:
-    """Reshape: -1 is computed, and 0 keeps the size of the input unless allowzero is set."""
+    """Reshape. A size of -1 is inferred, and 0 copies the size of the input unless allowzero is set."""
     x = call.array(0)
     shape_attribute = call.integers("shape") if call.opset < 5 or call.optional(1) is None else None
     sizes = list(shape_attribute) if shape_attribute is not None else list(call.extents(1))
     if not call.integer("allowzero"):
-        input_sizes = (*x.shape, *(0,) * len(sizes))  # beyond the axes of x a 0 is no size to keep
+        input_sizes = (*x.shape, *(0,) * len(sizes))  # a 0 beyond the axes of x has no size to copy and stays 0
         sizes = [input_sizes[axis] if size == 0 else size for axis, size in enumerate(sizes)]
     return x.reshape(sizes)
 
@@ -130,7 +130,7 @@ def _split_cost(call: Call) -> Cost:
     return Cost(None, 0, max(call.outputs, call.integer("num_outputs"), len(call.integers("split") or ())))
 
 
-@kernel("Split", extent=_split_cost)
+@kernel("Split", cost=_split_cost)
 def _split(call: Call) -> tuple[np.ndarray, ...]:
     """Split an array along an axis into parts of given sizes, or into equal parts with a smaller last part."""
     x, sizes = call.array(0), call.optional(1)
@@ -154,7 +154,7 @@ def _unbind(call: Call) -> tuple[np.ndarray, ...]:
     return tuple(np.take(x, index, axis=axis) for index in range(x.shape[axis]))
 
 
-@kernel("Expand", extent=lambda call: elementwise(call.shape(0), call.extents(1)))
+@kernel("Expand", cost=lambda call: elementwise_cost(call.shape(0), call.extents(1)))
 def _expand(call: Call) -> np.ndarray:
     """Repeat axes of size 1. Input shape and requested shape broadcast to each other."""
     x = call.array(0)
@@ -162,7 +162,7 @@ def _expand(call: Call) -> np.ndarray:
     return np.broadcast_to(x, shape)
 
 
-@kernel("Tile", extent=lambda call: Cost(call.array(0).size * prod(call.extents(1))))
+@kernel("Tile", cost=lambda call: Cost(call.array(0).size * prod(call.extents(1))))
 def _tile(call: Call) -> np.ndarray:
     """Repeat the whole array along each axis."""
     return np.tile(call.array(0), call.extents(1))
@@ -207,7 +207,7 @@ def _pads(call: Call) -> tuple[list[int], list[int]]:
     axes = range(x.ndim) if call.optional(3) is None else call.extents(3)
     before, after, half = [0] * x.ndim, [0] * x.ndim, len(pads) // 2
     for axis_number, low, high in zip(axes, pads[:half], pads[half:], strict=True):
-        axis = axis_within(axis_number, x.ndim)
+        axis = normalize_axis(axis_number, x.ndim)
         before[axis], after[axis] = low, high
     return before, after
 
@@ -218,7 +218,7 @@ def _pad_cost(call: Call) -> Cost:
     return Cost(prod(max(size + before + after, 0) for size, before, after in sizes))
 
 
-@kernel("Pad", extent=_pad_cost)
+@kernel("Pad", cost=_pad_cost)
 def _pad(call: Call) -> np.ndarray:
     """Pad, or crop where the padding is negative. Modes: constant, edge, reflect and wrap."""
     x = call.array(0)

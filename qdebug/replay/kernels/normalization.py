@@ -9,11 +9,11 @@ import numpy as np
 
 from qdebug.replay.blockwise import by_rows, elementwise
 from qdebug.replay.extents import Cost
-from qdebug.replay.precision import float_of, narrow, widen
+from qdebug.replay.precision import compute_dtype, narrow, widen
 from qdebug.replay.registry import Call, kernel
-from qdebug.replay.within import indices_within
+from qdebug.replay.within import normalize_indices
 
-__all__ = ["coded_embeddings", "embedded_extent"]
+__all__ = ["coded_embeddings", "embeddings_cost"]
 
 
 def _per_channel(values: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -27,7 +27,7 @@ def _channel_cost(call: Call) -> Cost:
     return Cost(None, samples * max([channels, *map(prod, call.shapes()[1:])]) * prod(space))
 
 
-@kernel("BatchNormalization", extent=_channel_cost, kinds=("iuf",) * 5)
+@kernel("BatchNormalization", cost=_channel_cost, kinds=("iuf",) * 5)
 def _batch_normalization(call: Call) -> tuple[np.ndarray, ...]:
     """Compute (x - mean) / sqrt(var + epsilon) * scale + bias for x (N, C, ...) with stored mean and var.
 
@@ -44,11 +44,13 @@ def _batch_normalization(call: Call) -> tuple[np.ndarray, ...]:
     root = np.sqrt(variance + x.dtype.type(call.real("epsilon", 1e-5)))
     dtype = call.array(0).dtype
 
-    out = elementwise(lambda part, m, r, by, to: narrow((part - m) / r * by + to, dtype), x, mean, root, scale, bias)
+    out = elementwise(
+        lambda part, m, r, factor, offset: narrow((part - m) / r * factor + offset, dtype), x, mean, root, scale, bias
+    )
     return out, *running
 
 
-def _standardized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _standardize(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (x - mean) / sqrt(var + epsilon), the mean, and the reciprocal of the root."""
 
     def standardized(part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -61,15 +63,17 @@ def _standardized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple
     return out, mean, inverse
 
 
-def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _add_skip(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(widen(a) + widen(b))
 
 
 def _scale_and_shift(out: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
     """Scale and shift standardized data."""
     if bias is None:
-        return elementwise(lambda part, by: narrow(widen(part) * widen(by), dtype), out, scale)
-    return elementwise(lambda part, by, to: narrow(widen(part) * widen(by) + widen(to), dtype), out, scale, bias)
+        return elementwise(lambda part, factor: narrow(widen(part) * widen(factor), dtype), out, scale)
+    return elementwise(
+        lambda part, factor, offset: narrow(widen(part) * widen(factor) + widen(offset), dtype), out, scale, bias
+    )
 
 
 @kernel("LayerNormalization")
@@ -78,7 +82,7 @@ def _layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     x = widen(call.array(0))
     axis = call.integer("axis", -1)
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
-    out, mean, inverse = _standardized(x, axes, call.real("epsilon", 1e-5))
+    out, mean, inverse = _standardize(x, axes, call.real("epsilon", 1e-5))
     out = narrow(out, call.array(0).dtype) if call.integer("stash_type", 1) and x.dtype != call.array(0).dtype else out
     return _scale_and_shift(out, call.array(1), call.optional(2), call.array(0).dtype), mean, inverse
 
@@ -86,33 +90,33 @@ def _layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
 @kernel("SkipLayerNormalization", domain="com.microsoft")
 def _skip_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     """Add a skip connection and a bias, standardize over the last axis, then scale and shift. Output 3 is the sum."""
-    x = elementwise(_sum, call.array(0), call.array(1))
+    x = elementwise(_add_skip, call.array(0), call.array(1))
     extra, bias = call.optional(4), call.optional(3)
     if extra is not None:
-        x = elementwise(_sum, x, extra)
-    out, mean, inverse = _standardized(x, (x.ndim - 1,), call.real("epsilon", 1e-12))
+        x = elementwise(_add_skip, x, extra)
+    out, mean, inverse = _standardize(x, (x.ndim - 1,), call.real("epsilon", 1e-12))
     dtype = call.array(0).dtype
     return _scale_and_shift(out, call.array(2), bias, dtype), mean, inverse, narrow(x, dtype)
 
 
-_Real = Callable[[int, np.ndarray], np.ndarray]
+_Dequantize = Callable[[int, np.ndarray], np.ndarray]
 """Dequantizes an input: called with its position and some of its elements."""
 
 
-def _embeddings(call: Call, positions: np.ndarray | None, real: _Real) -> np.ndarray:
+def _embeddings(call: Call, positions: np.ndarray | None, real: _Dequantize) -> np.ndarray:
     """Return the sum of the word, position and (if given) segment embeddings.
 
     Only selected rows are dequantized.
     """
     ids = call.array(0)
     rows = np.arange(ids.shape[1])[None] if positions is None else positions
-    x = real(2, _picked(call.array(2), ids)) + real(3, _picked(call.array(3), rows))
+    x = real(2, _pick_rows(call.array(2), ids)) + real(3, _pick_rows(call.array(3), rows))
     segments = call.optional(1)
-    return x if segments is None else x + real(4, _picked(call.array(4), segments))
+    return x if segments is None else x + real(4, _pick_rows(call.array(4), segments))
 
 
-def _picked(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    return np.asarray(table[indices_within(ids, len(table))])
+def _pick_rows(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    return np.asarray(table[normalize_indices(ids, len(table))])
 
 
 def _count_mask_ones(call: Call) -> np.ndarray:
@@ -121,31 +125,31 @@ def _count_mask_ones(call: Call) -> np.ndarray:
     return np.zeros(len(ids), np.int32) if mask is None else np.asarray(np.sum(mask == 1, axis=1, dtype=np.int32))
 
 
-def embedded_extent(call: Call) -> Cost:
+def embeddings_cost(call: Call) -> Cost:
     """Estimate the output size and the work of looking up and adding embeddings."""
     return Cost(call.array(0).size * call.shape(2)[-1], call.array(0).size * call.shape(3)[-1])
 
 
-@kernel("EmbedLayerNormalization", domain="com.microsoft", ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
+@kernel("EmbedLayerNormalization", domain="com.microsoft", ranks=(2, 0, 2, 2, 2), cost=embeddings_cost)
 def _embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     """Add the word, position and segment embeddings, standardize over the last axis, then scale and shift.
 
     Output 1 counts the ones in each sample's mask, 0 without a mask. Output 2 is the sum.
     """
     x = _embeddings(call, call.optional(8), lambda _, part: widen(part))
-    out, _, _ = _standardized(x, (2,), call.real("epsilon", 1e-12))
+    out, _, _ = _standardize(x, (2,), call.real("epsilon", 1e-12))
     dtype = call.array(2).dtype
     return _scale_and_shift(out, call.array(5), call.array(6), dtype), _count_mask_ones(call), narrow(x, dtype)
 
 
-def coded_embeddings(call: Call, rounded: _Real) -> tuple[np.ndarray, ...]:
+def coded_embeddings(call: Call, rounded: _Dequantize) -> tuple[np.ndarray, ...]:
     """Compute a QEmbedLayerNormalization. Tables, scale and shift are codes, each with one scale and zero point.
 
     Tables without a scale are real numbers.
 
     Args:
         call: The node.
-        rounded: Applied first to the codes minus their zero point.
+        rounded: Called with the input position and the centered codes; returns the codes to compute with.
     """
 
     def real(position: int, array: np.ndarray) -> np.ndarray:
@@ -155,12 +159,12 @@ def coded_embeddings(call: Call, rounded: _Real) -> tuple[np.ndarray, ...]:
         codes = array.astype(np.float32) - (np.float32(0) if point is None else point.astype(np.float32).reshape(()))
         return np.asarray(rounded(position, codes) * scale.astype(np.float32).reshape(()))
 
-    out, _, _ = _standardized(_embeddings(call, None, real), (2,), call.real("epsilon", 1e-12))
+    out, _, _ = _standardize(_embeddings(call, None, real), (2,), call.real("epsilon", 1e-12))
     scale, shift = (real(position, call.array(position)) for position in (5, 6))
     return _scale_and_shift(out, scale, shift, np.dtype(np.float32)), _count_mask_ones(call)
 
 
-@kernel("QEmbedLayerNormalization", domain="com.microsoft", ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
+@kernel("QEmbedLayerNormalization", domain="com.microsoft", ranks=(2, 0, 2, 2, 2), cost=embeddings_cost)
 def _coded_embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     """Compute EmbedLayerNormalization of tables of codes.
 
@@ -169,7 +173,7 @@ def _coded_embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     return coded_embeddings(call, lambda _, codes: codes)
 
 
-def _by_root_mean_square(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+def _divide_by_rms(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     """Return x / sqrt(mean(x^2) + epsilon), and the reciprocal of the root."""
     typed_epsilon = x.dtype.type(epsilon)
 
@@ -187,7 +191,7 @@ def _rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
     x = widen(call.array(0))
     axis = call.integer("axis", -1)
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
-    out, inverse = _by_root_mean_square(x, axes, call.real("epsilon", 1e-5))
+    out, inverse = _divide_by_rms(x, axes, call.real("epsilon", 1e-5))
     return _scale_and_shift(out, call.array(1), None, call.array(0).dtype), inverse
 
 
@@ -197,29 +201,29 @@ def _skip_rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
 
     Output 3 is the sum.
     """
-    x = elementwise(_sum, call.array(0), call.array(1))
+    x = elementwise(_add_skip, call.array(0), call.array(1))
     extra, dtype = call.optional(3), call.array(0).dtype
     if extra is not None:
-        x = elementwise(_sum, x, extra)
-    out, inverse = _by_root_mean_square(x, (x.ndim - 1,), call.real("epsilon", 1e-12))
+        x = elementwise(_add_skip, x, extra)
+    out, inverse = _divide_by_rms(x, (x.ndim - 1,), call.real("epsilon", 1e-12))
     return _scale_and_shift(out, call.array(2), None, dtype), np.zeros_like(inverse), inverse, narrow(x, dtype)
 
 
-@kernel("InstanceNormalization", extent=_channel_cost, kinds=("iuf",) * 3)
+@kernel("InstanceNormalization", cost=_channel_cost, kinds=("iuf",) * 3)
 def _instance_normalization(call: Call) -> np.ndarray:
     """Standardize each channel of each sample of x (N, C, ...) over space, scale and shift."""
     x = widen(call.array(0))
-    out, _, _ = _standardized(x, tuple(range(2, x.ndim)), call.real("epsilon", 1e-5))
+    out, _, _ = _standardize(x, tuple(range(2, x.ndim)), call.real("epsilon", 1e-5))
     return _scale_and_shift(out, _per_channel(call.array(1), x), _per_channel(call.array(2), x), call.array(0).dtype)
 
 
-@kernel("GroupNormalization", extent=_channel_cost, kinds=("iuf",) * 3)
+@kernel("GroupNormalization", cost=_channel_cost, kinds=("iuf",) * 3)
 def _group_normalization(call: Call) -> np.ndarray:
     """Standardize groups of channels of each sample, then scale and shift (per channel; per group before set 21)."""
     x = widen(call.array(0))
     groups = call.integer("num_groups")
     parts = x.reshape(x.shape[0], groups, -1)
-    out = _standardized(parts, (2,), call.real("epsilon", 1e-5))[0].reshape(x.shape)
+    out = _standardize(parts, (2,), call.real("epsilon", 1e-5))[0].reshape(x.shape)
     scale, bias = (
         np.repeat(values, x.shape[1] // groups) if call.opset < 21 and values.size == groups else values
         for values in (call.array(1), call.array(2))
@@ -250,11 +254,11 @@ def _neighbour_cost(call: Call) -> Cost:
     return Cost(None, call.array(0).size * min(size, call.shape(0)[1]), size)
 
 
-@kernel("LRN", extent=_neighbour_cost, ranks=(2,))
+@kernel("LRN", cost=_neighbour_cost, ranks=(2,))
 def _local_response(call: Call) -> np.ndarray:
     """Divide x (N, C, ...) by (bias + alpha / size * sum of squares of neighbouring channels) ** beta."""
     x = call.array(0)
-    dtype = float_of(x.dtype)
+    dtype = compute_dtype(x.dtype)
     size, squares = call.integer("size"), widen(x) ** 2
     total = np.zeros_like(squares)
     for shift in range(-((size - 1) // 2), size // 2 + 1):

@@ -9,15 +9,15 @@ import numpy as np
 
 from qdebug.replay.blockwise import by_rows
 from qdebug.replay.extents import Cost, Shape
-from qdebug.replay.kernels.activation import activated
-from qdebug.replay.precision import is_real, limits, narrow, widen
+from qdebug.replay.kernels.activation import apply_fused_activation
+from qdebug.replay.precision import integer_limits, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
-from qdebug.replay.windows import Window, padded, window_of
+from qdebug.replay.windows import Window, pad_for_window, window_of
 
-__all__ = ["counts", "pool_window", "pooled_extent", "sums_of_nines", "window_sums"]
+__all__ = ["pool_cost", "pool_window", "sum_by_nines", "window_counts", "window_sums"]
 
 
-def pooled_extent(call: Call, x: Shape) -> Cost:
+def pool_cost(call: Call, x: Shape) -> Cost:
     """Estimate the cost of a pool over x (N, C, *extent)."""
     window = pool_window(call, x[2:])
     images, taps, out = prod(x[:2]), prod(window.kernel), prod(window.out)
@@ -25,8 +25,8 @@ def pooled_extent(call: Call, x: Shape) -> Cost:
     return Cost(images * out, images * (prod(window.covered) + taps * out) + reads, taps)
 
 
-def _extent(call: Call) -> Cost:
-    return pooled_extent(call, call.shape(0))
+def _pool_cost(call: Call) -> Cost:
+    return pool_cost(call, call.shape(0))
 
 
 def pool_window(call: Call, extent: tuple[int, ...]) -> Window:
@@ -43,7 +43,7 @@ def pool_window(call: Call, extent: tuple[int, ...]) -> Window:
 
 def window_sums(x: np.ndarray, window: Window) -> np.ndarray:
     """Sum x (N, C, *extent) over each window, tap by tap in C order. Padding counts as 0."""
-    source = padded(x, window, 0)
+    source = pad_for_window(x, window, 0)
     total: np.ndarray | None = None
     for tap_index in window.taps():
         part = source[tap_index]
@@ -57,12 +57,12 @@ _NINE = 9
 """Taps that XNNPACK's float pools add per pass."""
 
 
-def sums_of_nines(x: np.ndarray, window: Window) -> np.ndarray:
+def sum_by_nines(x: np.ndarray, window: Window) -> np.ndarray:
     """Sum x (N, C, *extent) over each window, adding nine taps per pass in pairs. Padding counts as 0.
 
     Taps are in column order. Source: XNNPACK, src/f32-avgpool, the kernels 9p.
     """
-    source = padded(x, window, 0)
+    source = pad_for_window(x, window, 0)
     order = np.arange(prod(window.kernel)).reshape(window.kernel).T.reshape(-1)
     tap_indices = list(window.taps())
     taps = [source[tap_indices[at]] for at in order]
@@ -78,7 +78,7 @@ def sums_of_nines(x: np.ndarray, window: Window) -> np.ndarray:
     return total
 
 
-def counts(window: Window, *, include_pad: bool) -> np.ndarray:
+def window_counts(window: Window, *, include_pad: bool) -> np.ndarray:
     """Return the number of elements (*out) that each window averages over, as float32.
 
     Padding counts if `include_pad` is set. Elements that a window covers beyond the stated padding never count.
@@ -95,7 +95,7 @@ def counts(window: Window, *, include_pad: bool) -> np.ndarray:
     return total
 
 
-@kernel("AveragePool", extent=_extent)
+@kernel("AveragePool", cost=_pool_cost)
 def _average_pool(call: Call) -> np.ndarray:
     """Average x (N, C, *extent) over windows, then apply a fused activation.
 
@@ -103,16 +103,16 @@ def _average_pool(call: Call) -> np.ndarray:
     """
     x = call.array(0)
     window = pool_window(call, x.shape[2:])
-    divisor = counts(window, include_pad=bool(call.integer("count_include_pad")))
+    divisor = window_counts(window, include_pad=bool(call.integer("count_include_pad")))
 
     def averages(part: np.ndarray) -> tuple[np.ndarray]:
         total = window_sums(widen(part), window)
         return (narrow(total / divisor.astype(total.dtype), x.dtype),)
 
-    return activated(call, by_rows(averages, x, 2)[0])
+    return apply_fused_activation(call, by_rows(averages, x, 2)[0])
 
 
-@kernel("LpPool", extent=_extent)
+@kernel("LpPool", cost=_pool_cost)
 def _lp_pool(call: Call) -> np.ndarray:
     """Compute the p-norm of x (N, C, *extent) over each window."""
     x, order = call.array(0), call.integer("p", 2)
@@ -130,14 +130,14 @@ def _max_pool(call: Call) -> tuple[np.ndarray, ...]:
     x = call.array(0)
     window = pool_window(call, x.shape[2:])
     if call.outputs == 1:
-        return by_rows(lambda part: _largest(part, window, track=False)[:1], x, 2)
-    best, chosen = _largest(x, window, track=True)
-    return best, _positions(chosen, window, call.integer("storage_order"))
+        return by_rows(lambda part: _window_maxima(part, window, track=False)[:1], x, 2)
+    best, chosen = _window_maxima(x, window, track=True)
+    return best, _flat_indices(chosen, window, call.integer("storage_order"))
 
 
-def _largest(x: np.ndarray, window: Window, *, track: bool) -> tuple[np.ndarray, np.ndarray]:
+def _window_maxima(x: np.ndarray, window: Window, *, track: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest element of each window, and the index of its tap if `track` is set."""
-    source = padded(x, window, -np.inf if is_real(x.dtype) else limits(x.dtype)[0])
+    source = pad_for_window(x, window, -np.inf if is_real(x.dtype) else integer_limits(x.dtype)[0])
     best: np.ndarray | None = None
     chosen = np.zeros((*x.shape[:2], *window.out) if track else (), dtype=np.int64)
     for tap, tap_index in enumerate(window.taps()):
@@ -153,23 +153,23 @@ def _largest(x: np.ndarray, window: Window, *, track: bool) -> tuple[np.ndarray,
     return best, chosen
 
 
-kernel("MaxPool", extent=_extent)(_max_pool)
+kernel("MaxPool", cost=_pool_cost)(_max_pool)
 
 
-def _channels_last(call: Call) -> Cost:
+def _channels_last_pool_cost(call: Call) -> Cost:
     samples, *extent, channels = call.shape(0)
-    return pooled_extent(call, (samples, channels, *extent))
+    return pool_cost(call, (samples, channels, *extent))
 
 
-@kernel("NhwcMaxPool", domain="com.microsoft", extent=_channels_last)
+@kernel("NhwcMaxPool", domain="com.microsoft", cost=_channels_last_pool_cost)
 def _channels_last_max_pool(call: Call) -> np.ndarray:
     """Return the largest element of each window of x (N, *extent, C)."""
     channels_second_call = replace(call, inputs=(np.moveaxis(call.array(0), -1, 1),), outputs=1)
     return np.moveaxis(_max_pool(channels_second_call)[0], 1, -1)
 
 
-def _positions(chosen: np.ndarray, window: Window, order: int) -> np.ndarray:
-    """Turn tap indices into flat indices into the input, with spatial axes in C or Fortran order."""
+def _flat_indices(chosen: np.ndarray, window: Window, order: int) -> np.ndarray:
+    """Convert tap indices to flat indices of the input, with spatial axes in C or Fortran order."""
     taps = np.unravel_index(chosen, window.kernel)
     sizes = window.extent
     steps = [int(np.prod(sizes[:axis] if order else sizes[axis + 1 :], dtype=np.int64)) for axis in range(len(sizes))]

@@ -16,9 +16,9 @@ from qdebug.replay.node_units import unit_of_call
 from qdebug.replay.precision import is_real, narrow, onnx_dtype, widen
 from qdebug.replay.qsum import saturate
 from qdebug.replay.registry import Call, kernel
-from qdebug.replay.scaling import spread
+from qdebug.replay.scaling import reshape_to_broadcast
 
-__all__ = ["cast", "cast_float", "dequantize_linear", "dynamic_quantize", "quantize_linear", "scaled_extent"]
+__all__ = ["cast", "cast_float", "dequantize_linear", "dynamic_quantize", "quantize_linear", "scaling_cost"]
 
 
 def cast_float(values: np.ndarray, dtype: np.dtype, *, saturate: bool) -> np.ndarray:
@@ -72,16 +72,16 @@ def cast(x: np.ndarray, dtype: np.dtype, *, saturate: bool = True, round_mode: s
 @kernel("Cast")
 def _cast(call: Call) -> np.ndarray:
     """Convert to the type of the attribute `to`."""
-    return _cast_by(call, onnx_dtype(call.integer("to")))
+    return _cast_elements(call, onnx_dtype(call.integer("to")))
 
 
 @kernel("CastLike")
 def _cast_like(call: Call) -> np.ndarray:
     """Convert to the type of the second input."""
-    return _cast_by(call, call.array(1).dtype)
+    return _cast_elements(call, call.array(1).dtype)
 
 
-def _cast_by(call: Call, dtype: np.dtype) -> np.ndarray:
+def _cast_elements(call: Call, dtype: np.dtype) -> np.ndarray:
     saturate = bool(call.integer("saturate", 1))
     mode = call.text("round_mode", "up")
     if call.array(0).dtype == dtype:
@@ -89,14 +89,14 @@ def _cast_by(call: Call, dtype: np.dtype) -> np.ndarray:
     return elementwise(lambda part: cast(part, dtype, saturate=saturate, round_mode=mode), call.array(0))
 
 
-def scaled_extent(call: Call) -> Cost:
+def scaling_cost(call: Call) -> Cost:
     """Estimate the cost of scaling, with the per-block scales repeated."""
     x, scale = call.shape(0), call.shape(1)
     return Cost(prod(x), prod(scale) * abs(call.integer("block_size")))
 
 
-@kernel("QuantizeLinear", extent=scaled_extent, kinds=("iuf", "f"))
-@kernel("QuantizeLinear", domain="com.microsoft", extent=scaled_extent, kinds=("iuf", "f"))
+@kernel("QuantizeLinear", cost=scaling_cost, kinds=("iuf", "f"))
+@kernel("QuantizeLinear", domain="com.microsoft", cost=scaling_cost, kinds=("iuf", "f"))
 def quantize_linear(call: Call) -> np.ndarray:
     """Compute saturate(round(x / scale) + zero_point). Float codes are rounded to their own format."""
     unit = unit_of_call(call)
@@ -107,7 +107,7 @@ def quantize_linear(call: Call) -> np.ndarray:
         output_type = call.integer("output_dtype")
         zero_point = np.zeros((), dtype=onnx_dtype(output_type) if output_type else np.uint8)
     axis, block = call.integer("axis", 1), call.integer("block_size")
-    steps = widen(spread(scale, x.shape, axis, block))
+    steps = widen(reshape_to_broadcast(scale, x.shape, axis, block))
     precision, saturates = call.integer("precision"), bool(call.integer("saturate", 1))
     dtype = zero_point.dtype
 
@@ -120,11 +120,11 @@ def quantize_linear(call: Call) -> np.ndarray:
             return cast_float(scaled, dtype, saturate=saturates)
         return saturate(round_values(scaled, "even"), offset)
 
-    return elementwise(codes, x, steps, spread(zero_point, x.shape, axis, block))
+    return elementwise(codes, x, steps, reshape_to_broadcast(zero_point, x.shape, axis, block))
 
 
-@kernel("DequantizeLinear", extent=scaled_extent)
-@kernel("DequantizeLinear", domain="com.microsoft", extent=scaled_extent)
+@kernel("DequantizeLinear", cost=scaling_cost)
+@kernel("DequantizeLinear", domain="com.microsoft", cost=scaling_cost)
 def dequantize_linear(call: Call) -> np.ndarray:
     """Compute (x - zero_point) * scale."""
     unit = unit_of_call(call)
@@ -133,11 +133,11 @@ def dequantize_linear(call: Call) -> np.ndarray:
     x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
     axis, block = call.integer("axis", 1), call.integer("block_size")
     output_type = call.integer("output_dtype")
-    steps = spread(scale, x.shape, axis, block)
+    steps = reshape_to_broadcast(scale, x.shape, axis, block)
     if is_integer(logical_name(x.dtype)):
         codes = x.astype(np.int64 if x.dtype.itemsize > 2 else np.int32)
         if zero_point is not None:
-            codes = codes - spread(zero_point, x.shape, axis, block).astype(codes.dtype)
+            codes = codes - reshape_to_broadcast(zero_point, x.shape, axis, block).astype(codes.dtype)
         wide = codes.astype(widen(steps).dtype)
     else:
         wide = x.astype(np.float32)

@@ -13,16 +13,16 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.model import Node
-from qdebug.replay.blockwise_weight import half_steps, rounds_data
+from qdebug.replay.blockwise_weight import can_round_data, max_rounding_errors
 from qdebug.replay.data_codes import BY_ROW, NO_CODES
 from qdebug.replay.extents import Cost
-from qdebug.replay.kernels.activation import activated
-from qdebug.replay.kernels.attention import coded_attention, coded_attention_extent
-from qdebug.replay.kernels.conv import convolution, convolved_extent
-from qdebug.replay.kernels.experts import mixed_experts, mixture_extent
-from qdebug.replay.kernels.indexing import look_up, table_extent
-from qdebug.replay.kernels.linear import gemm_rows, node_of, packed_extent, product_extent, unpack_weight
-from qdebug.replay.kernels.normalization import coded_embeddings, embedded_extent
+from qdebug.replay.kernels.activation import apply_fused_activation
+from qdebug.replay.kernels.attention import coded_attention, coded_attention_cost
+from qdebug.replay.kernels.conv import conv_cost, convolution
+from qdebug.replay.kernels.experts import experts_cost, mix_experts
+from qdebug.replay.kernels.indexing import look_up, table_lookup_cost
+from qdebug.replay.kernels.linear import gemm_rows, matmul_cost, node_of, packed_matmul_cost, unpack_weight
+from qdebug.replay.kernels.normalization import coded_embeddings, embeddings_cost
 from qdebug.replay.registry import REAL, Call, find_kernel, kernel
 
 __all__: list[str] = []
@@ -43,14 +43,14 @@ def _disturbed_operand(
         chosen: Whether it is quantized at run time.
         span: For data: the range that is divided into codes.
     """
-    off = None if call.moved is None else call.moved(position, values.shape, chosen)
-    if off is None:
+    offsets = None if call.moved is None else call.moved(position, values.shape, chosen)
+    if offsets is None:
         return values
-    steps = off.astype(np.float32)
+    steps = offsets.astype(np.float32)
     return np.asarray(values + (steps if span is None else steps * span / np.float32(_CODES)))
 
 
-def _data_of_own_scale(call: Call) -> np.ndarray:
+def _data_of_chosen_scale(call: Call) -> np.ndarray:
     """Return data for which the node chooses a scale from their range."""
     x = call.array(0).astype(np.float32)
     return _disturbed_operand(call, 0, x, chosen=True, span=np.asarray(np.max(x, initial=0) - np.min(x, initial=0)))
@@ -61,15 +61,15 @@ def _centered_operand(call: Call, position: int, zero_point: int, shape: tuple[i
     codes, point = call.array(position).astype(np.float32), call.optional(zero_point)
     if point is None:
         return np.asarray(codes)
-    return np.asarray(codes - _by(point, point.shape if shape is None else shape).astype(np.float32))
+    return np.asarray(codes - _reshape_parameter(point, point.shape if shape is None else shape).astype(np.float32))
 
 
-def _by(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _reshape_parameter(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Reshape one value, or one value per row, filter or gate, to broadcast over codes."""
     return values.reshape(() if values.size == 1 else shape)
 
 
-def _rows(call: Call, zero_point: int) -> np.ndarray:
+def _centered_rows(call: Call, zero_point: int) -> np.ndarray:
     """Return data minus one zero point, or minus one zero point per row."""
     point = call.optional(zero_point)
     return _centered_operand(call, 0, zero_point, (-1, 1) if point is not None and point.ndim == 1 else None)
@@ -80,55 +80,57 @@ def _centered_weight(call: Call, zero_point: int) -> np.ndarray:
     return _disturbed_operand(call, 1, _centered_operand(call, 1, zero_point))
 
 
-def _biased(product: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+def _add_bias(product: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     return np.asarray(product if bias is None else product + bias)
 
 
 @kernel("DynamicQuantizeLinear", domain=REAL)
 def _quantize(call: Call) -> tuple[np.ndarray, ...]:
     """Return the data, a scale of 1 and a zero point of 0."""
-    return _data_of_own_scale(call), np.ones((), np.float32), np.zeros((), np.uint8)
+    return _data_of_chosen_scale(call), np.ones((), np.float32), np.zeros((), np.uint8)
 
 
 @kernel(
     "ConvInteger",
     domain=REAL,
-    extent=lambda call: convolved_extent(call, call.shape(0), call.shape(1)),
+    cost=lambda call: conv_cost(call, call.shape(0), call.shape(1)),
     ranks=(3, 3),
 )
 def _convolve(call: Call) -> np.ndarray:
     """Convolve data and filters."""
     by_filters = (-1, *(1,) * (call.array(1).ndim - 1))
     filters = _disturbed_operand(call, 1, _centered_operand(call, 1, 3, by_filters))
-    return convolution(replace(call, inputs=(_rows(call, 2), filters)))
+    return convolution(replace(call, inputs=(_centered_rows(call, 2), filters)))
 
 
-@kernel("MatMulInteger", domain=REAL, extent=product_extent)
+@kernel("MatMulInteger", domain=REAL, cost=matmul_cost)
 def _multiply(call: Call) -> np.ndarray:
     """Multiply matrices."""
-    return np.asarray(np.matmul(_rows(call, 2), _centered_weight(call, 3)))
+    return np.asarray(np.matmul(_centered_rows(call, 2), _centered_weight(call, 3)))
 
 
-@kernel("MatMulIntegerToFloat", domain=REAL, extent=product_extent)
+@kernel("MatMulIntegerToFloat", domain=REAL, cost=matmul_cost)
 def _multiply_and_scale(call: Call) -> np.ndarray:
     """Multiply matrices, scale the product and add a bias."""
-    product = np.matmul(_rows(call, 4), _centered_weight(call, 5))
+    product = np.matmul(_centered_rows(call, 4), _centered_weight(call, 5))
     scale = call.array(2).astype(np.float32) * call.array(3).astype(np.float32)
-    return _biased(product * scale, call.optional(6))
+    return _add_bias(product * scale, call.optional(6))
 
 
-@kernel("DynamicQuantizeMatMul", domain=REAL, extent=product_extent)
+@kernel("DynamicQuantizeMatMul", domain=REAL, cost=matmul_cost)
 def _quantize_and_multiply(call: Call) -> np.ndarray:
     """Multiply matrices, scale the product and add a bias. Each row of the data may have its own scale."""
-    x = _chosen_by_row(call) if BY_ROW in call.attrs else _data_of_own_scale(call)
+    x = _data_of_row_scales(call) if BY_ROW in call.attrs else _data_of_chosen_scale(call)
     product = np.matmul(gemm_rows(call, x, call.shape(1)), _centered_weight(call, 3))
-    return activated(call, _biased(product * call.array(2).astype(np.float32).reshape(-1), call.optional(4)))
+    return apply_fused_activation(
+        call, _add_bias(product * call.array(2).astype(np.float32).reshape(-1), call.optional(4))
+    )
 
 
 @kernel(
     "DynamicQuantizeConv",
     domain=REAL,
-    extent=lambda call: convolved_extent(call, call.shape(0), call.shape(1)),
+    cost=lambda call: conv_cost(call, call.shape(0), call.shape(1)),
     ranks=(3, 3),
 )
 def _quantize_and_convolve(call: Call) -> np.ndarray:
@@ -141,10 +143,10 @@ def _quantize_and_convolve(call: Call) -> np.ndarray:
     weight = _disturbed_operand(call, 1, call.array(1).astype(np.float32)) * call.array(2).astype(np.float32).reshape(
         by_filters
     )
-    return activated(call, convolution(replace(call, inputs=(x, weight, call.optional(4)))))
+    return apply_fused_activation(call, convolution(replace(call, inputs=(x, weight, call.optional(4)))))
 
 
-def _chosen_by_row(call: Call) -> np.ndarray:
+def _data_of_row_scales(call: Call) -> np.ndarray:
     """Return data for which the node chooses a scale per row. The wider of the two possible ranges is used."""
     x = call.array(0).astype(np.float32)
     if call.text(BY_ROW) == NO_CODES:
@@ -154,40 +156,40 @@ def _chosen_by_row(call: Call) -> np.ndarray:
     return _disturbed_operand(call, 0, x, chosen=True, span=np.broadcast_to(span, rows.shape).reshape(x.shape))
 
 
-@kernel("MatMulNBits", domain=REAL, extent=packed_extent)
+@kernel("MatMulNBits", domain=REAL, cost=packed_matmul_cost)
 def _multiply_blocks(call: Call) -> np.ndarray:
     """Multiply by a weight of packed codes. The data may be rounded in blocks along their last axis."""
     codes, scales = unpack_weight(call)
     x, block = call.array(0).astype(np.float32), call.integer("block_size")
-    if call.moved is not None and rounds_data(node_of(call)):
+    if call.moved is not None and can_round_data(node_of(call)):
         reach = np.maximum.reduceat(np.abs(x), np.arange(0, x.shape[-1], block), axis=-1)
         x = _disturbed_operand(call, 0, x, chosen=True, span=2 * np.repeat(reach, block, axis=-1)[..., : x.shape[-1]])
-    return _biased(np.matmul(x, _disturbed_operand(call, 1, codes) * scales), call.optional(5))
+    return _add_bias(np.matmul(x, _disturbed_operand(call, 1, codes) * scales), call.optional(5))
 
 
-@kernel("MatMulBnb4", domain=REAL, extent=packed_extent)
+@kernel("MatMulBnb4", domain=REAL, cost=packed_matmul_cost)
 def _multiply_levels(call: Call) -> np.ndarray:
     """Multiply by a weight of levels, which are moved in proportion to the gaps between levels."""
     levels, scales = unpack_weight(call)
-    gaps = 2 * half_steps(node_of(call), levels, np.ones_like(levels))
+    gaps = 2 * max_rounding_errors(node_of(call), levels, np.ones_like(levels))
     return np.asarray(np.matmul(call.array(0), _disturbed_operand(call, 1, levels, span=_CODES * gaps) * scales))
 
 
-@kernel("GatherBlockQuantized", domain=REAL, extent=table_extent)
+@kernel("GatherBlockQuantized", domain=REAL, cost=table_lookup_cost)
 def _look_up(call: Call) -> np.ndarray:
     """Pick rows of a table of packed codes."""
     return look_up(call, lambda codes: _disturbed_operand(call, 0, codes))
 
 
-@kernel("QMoE", domain=REAL, extent=mixture_extent, ranks=(0, 2, 3, 0, 0, 3))
-def _mix(call: Call) -> np.ndarray:
-    """Mix experts with moved codes."""
-    return mixed_experts(call, lambda position, codes: _disturbed_operand(call, position, codes))
+@kernel("QMoE", domain=REAL, cost=experts_cost, ranks=(0, 2, 3, 0, 0, 3))
+def _mix_experts(call: Call) -> np.ndarray:
+    """Mix experts whose weight codes are disturbed."""
+    return mix_experts(call, lambda position, codes: _disturbed_operand(call, position, codes))
 
 
-@kernel("QAttention", domain=REAL, extent=coded_attention_extent, ranks=(3, 2))
+@kernel("QAttention", domain=REAL, cost=coded_attention_cost, ranks=(3, 2))
 def _attend(call: Call) -> tuple[np.ndarray, ...]:
-    """Compute attention with moved codes."""
+    """Compute attention on disturbed codes."""
     return coded_attention(
         call,
         _disturbed_operand(call, 0, _centered_operand(call, 0, 6)),
@@ -195,31 +197,31 @@ def _attend(call: Call) -> tuple[np.ndarray, ...]:
     )
 
 
-@kernel("QEmbedLayerNormalization", domain=REAL, ranks=(2, 0, 2, 2, 2), extent=embedded_extent)
+@kernel("QEmbedLayerNormalization", domain=REAL, ranks=(2, 0, 2, 2, 2), cost=embeddings_cost)
 def _embed(call: Call) -> tuple[np.ndarray, ...]:
-    """Add and standardize embeddings from tables with moved codes."""
+    """Add and standardize embeddings from tables of disturbed codes."""
     return coded_embeddings(call, lambda position, codes: _disturbed_operand(call, position, codes))
 
 
-def _all_steps(call: Call) -> Cost:
+def _lstm_cost(call: Call) -> Cost:
     steps, batch, _ = call.shape(0)
     directions, hidden, gates = call.shape(2)
     return Cost(steps * batch * directions * hidden, steps * batch * directions * gates, steps * directions)
 
 
-@kernel("DynamicQuantizeLSTM", domain=REAL, extent=_all_steps, ranks=(3, 3, 3, 2, 1, 3, 3, 2))
-def _remember(call: Call) -> tuple[np.ndarray, ...]:
-    """Run an LSTM whose weights are stored inputs first, unlike the standard operator's.
+@kernel("DynamicQuantizeLSTM", domain=REAL, cost=_lstm_cost, ranks=(3, 3, 3, 2, 1, 3, 3, 2))
+def _run_lstm(call: Call) -> tuple[np.ndarray, ...]:
+    """Run an LSTM whose weights are stored with the inputs as the first matrix axis, unlike the standard operator's.
 
-    Its state is rounded to codes at every step; moving the recurrent weights within a code has an equally large effect.
+    Its state is rounded to codes at every step. Moving the recurrent weights within a code has an equally large effect.
     """
-    x, weights = _data_of_own_scale(call), []
+    x, weights = _data_of_chosen_scale(call), []
     for position, scale, zero_point in ((1, 8, 9), (2, 10, 11)):
         by_gates = (call.array(position).shape[0], 1, -1)
         codes = _disturbed_operand(
             call, position, _centered_operand(call, position, zero_point, by_gates), chosen=position == 2
         )
-        weights.append(np.swapaxes(codes * _by(call.array(scale).astype(np.float32), by_gates), 1, 2))
+        weights.append(np.swapaxes(codes * _reshape_parameter(call.array(scale).astype(np.float32), by_gates), 1, 2))
     inputs = (x, *weights, *map(call.optional, range(3, 8)))
     outputs = find_kernel(Node(name=call.node, op="LSTM"))(replace(call, inputs=inputs, op="LSTM"))
     return outputs if isinstance(outputs, tuple) else (outputs,)

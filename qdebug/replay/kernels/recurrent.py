@@ -12,7 +12,7 @@ from qdebug.replay.form_codes import hyperbolic_tangent, logistic
 from qdebug.replay.kernels.activation import activate
 from qdebug.replay.kernels.quantize import dynamic_quantize
 from qdebug.replay.precision import narrow, widen
-from qdebug.replay.qsum import centred, exact_dtype, sum_bound
+from qdebug.replay.qsum import exact_dtype, subtract_zero_point, sum_bound
 from qdebug.replay.registry import Call, kernel
 
 __all__: list[str] = []
@@ -23,7 +23,7 @@ _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "
 _DEFAULTS["DynamicQuantizeLSTM"] = _DEFAULTS["LSTM"]
 
 
-def _hidden(call: Call) -> int:
+def _cell_count(call: Call) -> int:
     """Return the number of cells, derived from the shape of the recurrent weight."""
     return min(call.shape(2)[1:])
 
@@ -39,7 +39,7 @@ class _Layer:
     def __init__(self, call: Call, direction: int) -> None:
         self.call = call
         self.weight, self.recurrence = (self.matrix(position, direction) for position in (1, 2))
-        self.hidden, bias = _hidden(call), call.optional(3)
+        self.hidden, bias = _cell_count(call), call.optional(3)
         zeros = np.zeros(2 * max(call.shape(1)[1:]) if bias is None else 0, widen(call.array(0)).dtype)
         biases = zeros if bias is None else widen(bias[direction])
         self.input_bias, self.state_bias = np.split(biases, 2)
@@ -61,7 +61,7 @@ class _Layer:
         name = self.functions[position]
         return activate(bounded, name, (0.2, 0.5) if name == "HardSigmoid" else ())
 
-    def prepared(self, x: np.ndarray) -> np.ndarray:
+    def prepare_inputs(self, x: np.ndarray) -> np.ndarray:
         """Return the input term of every step, from data (steps, batch, size)."""
         return x
 
@@ -72,7 +72,7 @@ class _Layer:
 
 
 class _CodedLayer(_Layer):
-    """A direction of a DynamicQuantizeLSTM, with quantized weights stored inputs first.
+    """A direction of a DynamicQuantizeLSTM, whose weights are codes (inputs, 4 hidden).
 
     All data of a direction are quantized by one range, and the state of each step by its own. Source: onnxruntime,
     core/providers/cpu/rnn (uni_directional_lstm.cc, rnn_helpers.cc).
@@ -87,9 +87,9 @@ class _CodedLayer(_Layer):
     def matrix(self, position: int, direction: int) -> np.ndarray:
         """Return the codes (inputs, 4 hidden) minus their zero point."""
         point = self.call.optional(9 if position == 1 else 11)
-        return centred(self.call.array(position)[direction], None if point is None else point[direction])
+        return subtract_zero_point(self.call.array(position)[direction], None if point is None else point[direction])
 
-    def prepared(self, x: np.ndarray) -> np.ndarray:
+    def prepare_inputs(self, x: np.ndarray) -> np.ndarray:
         """Multiply the data of all steps by the weight."""
         return self._product(x.reshape(-1, x.shape[-1]), self.weight, self._scales[0]).reshape(*x.shape[:2], -1)
 
@@ -110,7 +110,7 @@ class _CodedLayer(_Layer):
     @staticmethod
     def _product(x: np.ndarray, weight: np.ndarray, factor: np.ndarray) -> np.ndarray:
         codes, scale, point = dynamic_quantize(x)
-        data = centred(codes, point)
+        data = subtract_zero_point(codes, point)
         dtype = exact_dtype(sum_bound(data, weight, (0,)))
         sums = np.matmul(data.astype(dtype), weight.astype(dtype)).astype(np.float32)
         return np.asarray(sums * (scale * factor))
@@ -155,7 +155,7 @@ def _lstm_step(layer: _Layer, peephole: np.ndarray | None) -> _Step:
     return step
 
 
-def _steps(call: Call, x: np.ndarray) -> Iterator[tuple[int, np.ndarray, _Step, bool]]:
+def _directions(call: Call, x: np.ndarray) -> Iterator[tuple[int, np.ndarray, _Step, bool]]:
     """Yield each direction's index, step inputs and step function, and whether it runs backwards."""
     direction_name = call.text("direction", "forward")
     peepholes = call.optional(7) if len(_DEFAULTS[call.op]) == 3 else None
@@ -163,7 +163,7 @@ def _steps(call: Call, x: np.ndarray) -> Iterator[tuple[int, np.ndarray, _Step, 
         layer = (_CodedLayer if call.op == "DynamicQuantizeLSTM" else _Layer)(call, direction)
         peephole = None if peepholes is None else peepholes[direction]
         step = {"RNN": _rnn_step, "GRU": _gru_step}.get(call.op, lambda layer, p=peephole: _lstm_step(layer, p))(layer)
-        yield direction, layer.prepared(x), step, direction_name == "reverse" or direction == 1
+        yield direction, layer.prepare_inputs(x), step, direction_name == "reverse" or direction == 1
 
 
 def _recurrent_cost(call: Call) -> Cost:
@@ -171,7 +171,7 @@ def _recurrent_cost(call: Call) -> Cost:
     rows = call.shape(0)[0] * call.shape(0)[1]
     directions, gates = call.shape(1)[0], max(call.shape(1)[1:])
     steps = call.shape(0)[1 if call.integer("layout") else 0]
-    return Cost(rows * directions * _hidden(call), rows * directions * gates, steps * directions)
+    return Cost(rows * directions * _cell_count(call), rows * directions * gates, steps * directions)
 
 
 def _check_extents(call: Call, batch_axis: int) -> None:
@@ -186,8 +186,8 @@ def _check_extents(call: Call, batch_axis: int) -> None:
         raise ValueError(f"lengths of sequences are not from 0 to {steps}, one for each sample")
 
 
-@kernel("DynamicQuantizeLSTM", domain="com.microsoft", extent=_recurrent_cost, ranks=(3, 3, 3, 2, 1, 3, 3, 2))
-@kernel("RNN", "GRU", "LSTM", extent=_recurrent_cost, ranks=(3, 3, 3, 2, 1, 3, 3, 2), kinds=("iuf",) * 8)
+@kernel("DynamicQuantizeLSTM", domain="com.microsoft", cost=_recurrent_cost, ranks=(3, 3, 3, 2, 1, 3, 3, 2))
+@kernel("RNN", "GRU", "LSTM", cost=_recurrent_cost, ranks=(3, 3, 3, 2, 1, 3, 3, 2), kinds=("iuf",) * 8)
 def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
     """Run x (steps, batch, size) through the layer.
 
@@ -201,20 +201,20 @@ def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
     steps, batch = x.shape[:2]
     lengths = call.optional(4)
     ends = np.full(batch, steps) if lengths is None else lengths.astype(np.int64)
-    directions, hidden = call.array(2).shape[0], _hidden(call)
+    directions, hidden = call.array(2).shape[0], _cell_count(call)
     all_states = np.zeros((steps, directions, batch, hidden), x.dtype)
     last: list[list[np.ndarray]] = []
-    for direction, data, step, backwards in _steps(call, x[: int(ends.max(initial=0))]):
-        state = _initial(call, direction, (batch, hidden), x.dtype, batch_first=batch_first)
+    for direction, data, step, backwards in _directions(call, x[: int(ends.max(initial=0))]):
+        state = _initial_state(call, direction, (batch, hidden), x.dtype, batch_first=batch_first)
         for time in range(len(data)):
             running = (time < ends)[:, None]
             at = np.where(time < ends, ends - 1 - time if backwards else time, time)
-            # Runtimes write zeros there, and a scale chosen over all samples includes them.
+            # Runtimes zero the state of an ended sequence, and a scale chosen over all samples includes these zeros.
             ended = (time > ends)[:, None]
             new = step(data[at, np.arange(batch)], (np.where(ended, 0, state[0]), *state[1:]))
             state = tuple(np.where(running, now, old) for now, old in zip(new, state, strict=True))
             all_states[at, direction, np.arange(batch)] = np.where(running, state[0], 0)
-        if len(state) > 1:  # ONNX Runtime's LSTM returns no state for an empty sequence
+        if len(state) > 1:  # ONNX Runtime's LSTM returns zeros as the state of an empty sequence
             state = tuple(np.where((ends == 0)[:, None], 0, part) for part in state)
         last.append(list(state))
     finals = [np.stack(parts) for parts in zip(*last, strict=True)]
@@ -223,7 +223,7 @@ def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
     return tuple(narrow(array, call.array(0).dtype) for array in (all_states, *finals))
 
 
-def _initial(
+def _initial_state(
     call: Call, direction: int, shape: tuple[int, int], dtype: np.dtype, *, batch_first: bool
 ) -> tuple[np.ndarray, ...]:
     """Return the initial hidden state of a direction and, for an LSTM, the initial cell."""

@@ -8,9 +8,9 @@ import numpy as np
 
 from qdebug.replay.blockwise import by_rows
 from qdebug.replay.kernels.movement import axes_of
-from qdebug.replay.precision import is_real, limits, narrow, widen
+from qdebug.replay.precision import integer_limits, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
-from qdebug.replay.within import axis_within
+from qdebug.replay.within import normalize_axis
 
 __all__: list[str] = []
 
@@ -27,7 +27,7 @@ def _extreme(x: np.ndarray, axes: _Axes, *, largest: bool) -> np.ndarray:
     """Reduce to the minimum or maximum. An empty reduction gives the opposite end of the dtype's range."""
     if x.dtype == np.bool_:
         return np.asarray((np.any if largest else np.all)(x, axis=axes, keepdims=True))
-    low, high = (-np.inf, np.inf) if is_real(x.dtype) else limits(x.dtype)
+    low, high = (-np.inf, np.inf) if is_real(x.dtype) else integer_limits(x.dtype)
     if largest:
         return np.asarray(np.max(x, axis=axes, keepdims=True, initial=low))
     return np.asarray(np.min(x, axis=axes, keepdims=True, initial=high))
@@ -47,7 +47,7 @@ _REDUCTIONS: dict[str, Callable[[np.ndarray, _Axes], np.ndarray]] = {
 }
 
 
-def _first_of_last(ndim: int, axes: _Axes) -> int:
+def _first_trailing_axis(ndim: int, axes: _Axes) -> int:
     """Return the first of the reduced axes if they are an array's last axes, else 0."""
     sorted_axes = sorted({axis % ndim for axis in axes}) if axes and ndim else []
     return sorted_axes[0] if sorted_axes and sorted_axes == list(range(sorted_axes[0], ndim)) else 0
@@ -67,7 +67,7 @@ def _reduce(call: Call) -> np.ndarray:
         else:
             axes = None
     wide = widen(x)
-    first = _first_of_last(x.ndim, axes)
+    first = _first_trailing_axis(x.ndim, axes)
     (out,) = by_rows(lambda part: (np.asarray(_REDUCTIONS[call.op](part, axes)),), wide, first)
     if not call.integer("keepdims", 1):
         kept_axes = [axis for axis in range(x.ndim) if axes is not None and axis not in {a % x.ndim for a in axes}]
@@ -85,6 +85,6 @@ def _arg_extreme(call: Call) -> np.ndarray:
     find = np.argmax if call.op == "ArgMax" else np.argmin
     keep = bool(call.integer("keepdims", 1))
     if call.integer("select_last_index"):
-        last = x.shape[axis_within(axis, x.ndim)] - 1
+        last = x.shape[normalize_axis(axis, x.ndim)] - 1
         return np.asarray(last - find(np.flip(x, axis), axis=axis, keepdims=keep), dtype=np.int64)
     return np.asarray(find(x, axis=axis, keepdims=keep), dtype=np.int64)

@@ -8,36 +8,36 @@ from math import prod
 import numpy as np
 
 from qdebug.replay.extents import Cost
-from qdebug.replay.interpolate import interpolated_codes, resized_axes
+from qdebug.replay.interpolate import resize_like_onnxruntime, resized_axes
 from qdebug.replay.precision import is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
-from qdebug.replay.within import indices_within
+from qdebug.replay.within import normalize_indices
 
 __all__: list[str] = []
 
 
 def _positions(mode: str, out: int, size: int, scale: float, region: tuple[float, float]) -> np.ndarray:
     """Return the input position of each output along one axis, in float64."""
-    at = np.arange(out, dtype=np.float64)
+    coordinates = np.arange(out, dtype=np.float64)
     exact = scale * size
     if mode == "half_pixel":
-        return (at + 0.5) / scale - 0.5
+        return (coordinates + 0.5) / scale - 0.5
     if mode == "half_pixel_symmetric":
         offset = size / 2 * (1 - out / exact)
-        return offset + (at + 0.5) / scale - 0.5
+        return offset + (coordinates + 0.5) / scale - 0.5
     if mode == "pytorch_half_pixel":
-        return (at + 0.5) / scale - 0.5 if exact > 1 else np.zeros(out)
+        return (coordinates + 0.5) / scale - 0.5 if exact > 1 else np.zeros(out)
     if mode == "align_corners":
-        return at * (size - 1) / (exact - 1) if exact != 1 else np.zeros(out)
+        return coordinates * (size - 1) / (exact - 1) if exact != 1 else np.zeros(out)
     if mode == "asymmetric":
-        return at / scale
+        return coordinates / scale
     if mode == "tf_half_pixel_for_nn":
-        return (at + 0.5) / scale
+        return (coordinates + 0.5) / scale
     if mode == "tf_crop_and_resize":
         start, end = region
         if out == 1:
             return np.full(1, 0.5 * (start + end) * (size - 1))
-        return start * (size - 1) + at * (end - start) * (size - 1) / (exact - 1)
+        return start * (size - 1) + coordinates * (end - start) * (size - 1) / (exact - 1)
     raise ValueError(f"coordinate_transformation_mode is {mode!r}")
 
 
@@ -91,12 +91,12 @@ def _resize_cost(call: Call) -> Cost:
     return Cost(prod(shape), passed)
 
 
-@kernel("Resize", "Upsample", extent=_resize_cost)
+@kernel("Resize", "Upsample", cost=_resize_cost)
 def _resize(call: Call) -> np.ndarray:
     """Resample x to given sizes or scales. Modes: nearest, linear and cubic."""
     x = call.array(0)
     if not is_real(x.dtype):
-        interpolated = interpolated_codes(call, x)
+        interpolated = resize_like_onnxruntime(call, x)
         if interpolated is not None:
             return interpolated
     axes, scales, sizes = resized_axes(call, x)
@@ -112,15 +112,15 @@ def _resize(call: Call) -> np.ndarray:
             continue
         if not size:
             raise ValueError("an axis without elements is not resized")
-        at = _positions(transform, count, size, scale, region[axis])
+        coordinates = _positions(transform, count, size, scale, region[axis])
         if transform == "tf_crop_and_resize":
-            extrapolated.append((axis, (at < 0) | (at > size - 1)))
+            extrapolated.append((axis, (coordinates < 0) | (coordinates > size - 1)))
         if mode == "nearest":
             choose = _NEAREST["floor" if old else call.choice("nearest_mode", _NEAREST, "round_prefer_floor")]
-            out = np.take(out, indices_within(np.clip(choose(at), 0, size - 1), size), axis=axis)
+            out = np.take(out, normalize_indices(np.clip(choose(coordinates), 0, size - 1), size), axis=axis)
             continue
         matrix = _weights(
-            at,
+            coordinates,
             size,
             scale,
             cubic=call.real("cubic_coeff_a", -0.75) if mode == "cubic" else None,

@@ -26,7 +26,7 @@ _CUBIC = -0.75
 _TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 
 
-def _reflected(coordinates: np.ndarray, low: float, high: float) -> np.ndarray:
+def _reflect(coordinates: np.ndarray, low: float, high: float) -> np.ndarray:
     """Mirror positions outside an interval at its ends until they are inside."""
     span = high - low
     if span <= 0:
@@ -48,7 +48,7 @@ def _axis_taps(
         coordinates: Positions in elements, float.
         extent: Extent of the axis.
         mode: Interpolation.
-        padding: Padding mode, as for `_sampled`.
+        padding: Padding mode, as for `_sample_image`.
         aligned: Whether the borders are the centers of the first and last elements instead of their outer edges.
 
     Returns:
@@ -60,7 +60,7 @@ def _axis_taps(
     if padding == "border":
         at = np.where(outside, np.clip(at, 0, extent - 1), at)
     elif padding == "reflection":
-        at = _reflected(at, low, high)
+        at = _reflect(at, low, high)
     at = np.clip(np.nan_to_num(at, nan=-_FAR), -_FAR, _FAR)
     whole = np.trunc(at) if mode == "nearest" else np.floor(at)
     rest = np.where(np.isfinite(coordinates), at - whole, np.nan).astype(coordinates.dtype)
@@ -68,7 +68,7 @@ def _axis_taps(
     for step, weight in _weights(rest, mode):
         index = whole.astype(np.int64) + step
         if padding == "reflection":
-            index = np.trunc(_reflected(index.astype(np.float64), low, high)).astype(np.int64)
+            index = np.trunc(_reflect(index.astype(np.float64), low, high)).astype(np.int64)
         clamped = np.clip(index, 0, extent - 1)
         taps.append((clamped, weight, (clamped == index) | (padding == "border")))
     return taps
@@ -86,12 +86,12 @@ def _weights(rest: np.ndarray, mode: str) -> list[tuple[int, np.ndarray]]:
     return [(-1, outer[0]), (0, inner[0]), (1, inner[1]), (2, outer[1])]
 
 
-def _sampled(x: np.ndarray, places: np.ndarray, mode: str, padding: str, *, aligned: bool) -> np.ndarray:
+def _sample_image(x: np.ndarray, coordinates: np.ndarray, mode: str, padding: str, *, aligned: bool) -> np.ndarray:
     """Interpolate one sample.
 
     Args:
         x: (C, ...) with D spatial dimensions.
-        places: (P, D) in elements, in the order of the dimensions.
+        coordinates: (P, D) in elements, in the order of the dimensions.
         mode: Interpolation.
         padding: Values outside: "zeros", "border" or "reflection".
         aligned: As for `_axis_taps`.
@@ -100,29 +100,30 @@ def _sampled(x: np.ndarray, places: np.ndarray, mode: str, padding: str, *, alig
         (C, P).
     """
     extents, flat = x.shape[1:], x.reshape(x.shape[0], -1)
-    out = np.empty((x.shape[0], len(places)), x.dtype)
+    out = np.empty((x.shape[0], len(coordinates)), x.dtype)
     size = max(1, _BLOCK // max(1, x.shape[0]))
-    for start in range(0, len(places), size):
-        part = places[start : start + size]
+    for start in range(0, len(coordinates), size):
+        part = coordinates[start : start + size]
         taps = [
             _axis_taps(part[:, axis], extent, mode, padding, aligned=aligned) for axis, extent in enumerate(extents)
         ]
         first = np.zeros(len(part), np.int64)
-        out[:, start : start + size] = _blended(flat, extents, taps, first, np.ones(len(part), bool))
+        out[:, start : start + size] = _blend(flat, extents, taps, first, np.ones(len(part), bool))
     return out
 
 
-def _blended(
+def _blend(
     flat: np.ndarray,
     extents: Sequence[int],
     taps: Sequence[Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]],
-    at: np.ndarray,
+    flat_index: np.ndarray,
     counts: np.ndarray,
 ) -> np.ndarray:
     if not taps:
-        return np.where(counts, flat[:, at], flat.dtype.type(0))
+        return np.where(counts, flat[:, flat_index], flat.dtype.type(0))
     parts = (
-        _blended(flat, extents[1:], taps[1:], at * extents[0] + index, counts & inside) * weight.astype(flat.dtype)
+        _blend(flat, extents[1:], taps[1:], flat_index * extents[0] + index, counts & inside)
+        * weight.astype(flat.dtype)
         for index, weight, inside in taps[0]
     )
     return reduce(np.add, parts)
@@ -135,9 +136,9 @@ def _grid_cost(call: Call) -> Cost:
     return Cost(elements, elements * _TAPS.get(call.text("mode", "linear"), 4) ** max(len(x) - 2, 0))
 
 
-@kernel("GridSample", extent=_grid_cost, ranks=(3, 3))
+@kernel("GridSample", cost=_grid_cost, ranks=(3, 3))
 def _grid_sample(call: Call) -> np.ndarray:
-    """Interpolate x (N, C, ...) at a grid (N, ..., D) of positions from -1 to 1, whose last dimension comes first."""
+    """Interpolate x (N, C, ...) at a grid (N, ..., D) of positions from -1 to 1, with the last dimension of x first."""
     x, grid = widen(call.array(0)), call.array(1)
     mode, padding = call.text("mode", "linear"), call.text("padding_mode", "zeros")
     if mode not in _TAPS or padding not in ("zeros", "border", "reflection"):
@@ -145,9 +146,11 @@ def _grid_sample(call: Call) -> np.ndarray:
     aligned, extents = bool(call.integer("align_corners")), np.array(x.shape[2:])
     reversed_grid = widen(grid)[..., ::-1]
     last = (extents - 1).astype(reversed_grid.dtype)
-    places = (reversed_grid + 1) / 2 * last if aligned else ((reversed_grid + 1) * (last + 1) - 1) / 2
-    places = places.reshape(len(x), -1, len(extents)).astype(np.float32)
-    sampled = [_sampled(sample, at, mode, padding, aligned=aligned) for sample, at in zip(x, places, strict=True)]
+    coordinates = (reversed_grid + 1) / 2 * last if aligned else ((reversed_grid + 1) * (last + 1) - 1) / 2
+    coordinates = coordinates.reshape(len(x), -1, len(extents)).astype(np.float32)
+    sampled = [
+        _sample_image(sample, at, mode, padding, aligned=aligned) for sample, at in zip(x, coordinates, strict=True)
+    ]
     shape = (*x.shape[:2], *grid.shape[1:-1])
     return narrow(np.reshape(sampled, shape) if sampled else np.empty(shape, x.dtype), call.array(0).dtype)
 
@@ -160,7 +163,7 @@ def _deformed_cost(call: Call) -> Cost:
     return Cost(count * weight[0], 4 * sampled + sampled * weight[0] // max(1, call.integer("group", 1)) // 64)
 
 
-@kernel("DeformConv", extent=_deformed_cost, ranks=(4, 4, 4))
+@kernel("DeformConv", cost=_deformed_cost, ranks=(4, 4, 4))
 def _deform_conv(call: Call) -> np.ndarray:
     """Convolve x (N, C, H, W) at positions displaced by offsets (N, groups kh kw 2, oh, ow), weighted by a mask."""
     x, weight, offset = (widen(call.array(slot)) for slot in range(3))
@@ -185,7 +188,7 @@ def _deform_conv(call: Call) -> np.ndarray:
     kernels = weight.reshape(group, weight.shape[0] // group, -1)
     for sample, image in enumerate(x):
         parts = zip(np.split(image, offset_groups), coordinates[sample], strict=True)
-        columns = [_sampled(part, at, "linear", "zeros", aligned=True) for part, at in parts]
+        columns = [_sample_image(part, at, "linear", "zeros", aligned=True) for part, at in parts]
         if factors is not None:
             columns = [part * factor for part, factor in zip(columns, factors[sample], strict=True)]
         rows = np.concatenate(columns).reshape(group, -1, taps, prod(out))

@@ -92,7 +92,7 @@ class StatisticsReader:
     """
 
     def __init__(self, pair: OpenPair, plane_index: tuple[int, ...] | None = None) -> None:
-        from qdebug.numerics.channels import stretches
+        from qdebug.numerics.channels import channel_stretches
         from qdebug.numerics.rails import CodeRange
 
         self._pair: OpenPair | None = pair  # None once everything is read
@@ -104,7 +104,7 @@ class StatisticsReader:
         self._first_position = (
             int(np.ravel_multi_index(plane_index, pair.shape[: len(plane_index)])) * self._size if plane_index else 0
         )
-        self._stretches: Iterator[Stretch] = stretches(array_shape, self._axis)
+        self._stretches: Iterator[Stretch] = channel_stretches(array_shape, self._axis)
         window, quant = pair.read(0, 0), pair.backend_quant
         codes = None
         if window.backend_codes is not None and quant is not None and quant.qmin is not None and plane_index is None:

@@ -198,7 +198,7 @@ def _search_arithmetic(source: DiffSession, node: str, is_cancelled: Callable[[]
     Raises:
         Cancelled: The request was cancelled.
     """
-    from qdebug.numerics.checkpoint import asking
+    from qdebug.numerics.checkpoint import calling_at_checkpoints
     from qdebug.running.explain_file import explain
 
     def check_cancelled(*_: object) -> None:
@@ -206,7 +206,7 @@ def _search_arithmetic(source: DiffSession, node: str, is_cancelled: Callable[[]
             raise Cancelled
 
     try:
-        with asking(check_cancelled):
+        with calling_at_checkpoints(check_cancelled):
             return explain(source.backend, node=node, progress=check_cancelled).nodes
     except (QdebugError, Cancelled):
         raise

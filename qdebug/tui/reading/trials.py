@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.budget import ErrorBudget
 from qdebug.errors import QdebugError
-from qdebug.numerics.calibration import calibrator_named
+from qdebug.numerics.calibration import parse_calibrator
 from qdebug.numerics.scheme import SCHEMES, QuantScheme
 from qdebug.present.text import safe_text
 from qdebug.repair.edit_bench import EditBench, EditEffect
@@ -250,7 +250,7 @@ def _count_text(places: Sequence[tuple[int, int]]) -> str:
 
 
 def _choose_scales(facts: TrialFacts) -> Mapping[str, tuple[ScaleChoice, ...]]:
-    calibrators = [calibrator_named(name) for name in DEFAULT_CALIBRATORS]
+    calibrators = [parse_calibrator(name) for name in DEFAULT_CALIBRATORS]
     choices = {}
     for kind in SCHEMES:
         scheme = with_codes_of(facts.current_quant, QuantScheme(kind=kind))

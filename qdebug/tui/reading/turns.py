@@ -15,7 +15,7 @@ from enum import IntEnum
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from qdebug.numerics.checkpoint import asking
+from qdebug.numerics.checkpoint import calling_at_checkpoints
 from qdebug.tui.elements.summing import Cancelled
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Turns:
 
         self._enter(urgency, None if must_run else worker)
         try:
-            with asking(check):
+            with calling_at_checkpoints(check):
                 yield is_cancelled
         finally:
             self._leave()

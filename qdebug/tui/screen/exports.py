@@ -20,7 +20,7 @@ import numpy as np
 
 from qdebug.errors import QdebugError, UsageError
 from qdebug.numerics.affine import dequantize
-from qdebug.numerics.checkpoint import asking
+from qdebug.numerics.checkpoint import calling_at_checkpoints
 from qdebug.plural import plural
 from qdebug.present import shell
 from qdebug.present.text import safe_text
@@ -351,7 +351,7 @@ _NAMES = ("reference", "backend", "reference_codes", "backend_codes")
 
 def _export_all_elements(source: DiffSession, path: Path, **place: Any) -> str:
     """Write all elements, even if the program is ending meanwhile, since only the disk limits the time."""
-    with asking(lambda: None):
+    with calling_at_checkpoints(lambda: None):
         return export_elements(source, path, **place)
 
 

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams
-from qdebug.numerics.quant_error import QuantError, estimated_error
+from qdebug.numerics.quant_error import QuantError, estimate_error
 from qdebug.numerics.range_histogram import RangeHistogram
 from qdebug.numerics.scheme import SCHEMES
 from qdebug.present import numbers
@@ -354,7 +354,7 @@ class WhatIfView(DrawnView):
 
 def _estimate_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError | None:
     try:
-        return estimated_error(histogram, quant)
+        return estimate_error(histogram, quant)
     except UsageError:
         return None
 

@@ -13,7 +13,7 @@ from qdebug.arithmetic.search import _integer_programs
 from qdebug.model.thresholds.explanation import FIXED_POINT_MIN_SCALE
 from qdebug.numerics.fixedpoint import quantize_multiplier
 from qdebug.replay.evaluate import compute
-from qdebug.replay.scaling import GIVEN, NUMBERS, Multiplier, scales_of, whole_of
+from qdebug.replay.scaling import GIVEN, NUMBERS, Multiplier, integer_multiplier, scales_of
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import Variant, parse_variant
 
@@ -110,7 +110,7 @@ def test_programs_with_them_are_no_candidates_of_others():
 
 def test_other_multipliers_are_what_they_were():
     unit = unit_of(W)
-    whole = whole_of(unit, scales_of(unit), Multiplier(number="q31", expression="d:xw/y"))
+    whole = integer_multiplier(unit, scales_of(unit), Multiplier(number="q31", expression="d:xw/y"))
     np.testing.assert_array_equal(whole.multiplier.reshape(-1), integers(W)[0])
     assert Variant().multiplier.real
 
@@ -149,4 +149,4 @@ def test_a_number_that_no_order_changes_is_tried_once_and_others_in_each():
         tried.setdefault(number, set()).add(expression)
     assert GIVEN not in tried
     for number, expressions in tried.items():
-        assert (len(expressions) > 1) == (NUMBERS[number].orders != "one"), number
+        assert (len(expressions) > 1) == (NUMBERS[number].search_orders != "one"), number

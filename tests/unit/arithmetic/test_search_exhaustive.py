@@ -27,7 +27,7 @@ from qdebug.arithmetic.search import (
 from qdebug.errors import KernelError
 from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_TRIAL_ELEMENTS, VARIANT_MIN_ELEMENTS
 from qdebug.replay.evaluate import accumulate, compute
-from qdebug.replay.steps import steps_of
+from qdebug.replay.steps import parse_steps
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import Variant, parse_variant
 
@@ -347,16 +347,16 @@ def test_batches_of_variants_give_what_each_gives_alone(monkeypatch):
     ],
 )
 def test_a_rounding_and_the_zero_point_beside_it_change_places(steps, swapped):
-    assert _with_swapped_zero_point(steps_of(steps)) == steps_of(swapped)
+    assert _with_swapped_zero_point(parse_steps(steps)) == parse_steps(swapped)
 
 
 def test_each_rounding_is_replaced_by_each_other():
-    made = list(_roundings_of(steps_of("shl,mulhi.up,shr.away,zp,sat")))
+    made = list(_roundings_of(parse_steps("shl,mulhi.up,shr.away,zp,sat")))
     assert len(set(made)) == len(made) == 6 * len(module._HIGH)
     assert {tuple(step.op for step in each) for each in made} == {("shl", "mulhi", "shr", "zp", "sat")}
-    assert steps_of("shl,mulhi.up,shr.away,zp,sat") in made
-    assert list(_roundings_of(steps_of("zp,sat"))) == [steps_of("zp,sat")]
-    assert len(list(_roundings_of(steps_of("mul,even,zp,sat")))) == 6
+    assert parse_steps("shl,mulhi.up,shr.away,zp,sat") in made
+    assert list(_roundings_of(parse_steps("zp,sat"))) == [parse_steps("zp,sat")]
+    assert len(list(_roundings_of(parse_steps("mul,even,zp,sat")))) == 6
 
 
 def test_equal_values_are_equal_and_not_a_number_is_only_itself():

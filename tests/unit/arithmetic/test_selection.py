@@ -14,7 +14,7 @@ from qdebug.arithmetic import selection
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.selection import choose_deciding_elements, never_decreases, parameters
 from qdebug.model.thresholds.explanation import ALL_DECIDING_MAX_ELEMENTS, DECIDING_MAX_ELEMENTS
-from qdebug.numerics.checkpoint import asking
+from qdebug.numerics.checkpoint import calling_at_checkpoints
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, compute, finish
 from qdebug.replay.unit import Operand, Target, Unit
@@ -116,7 +116,7 @@ def test_blocks_choose_as_the_whole_does_and_ask_whether_to_go_on(monkeypatch, b
     whole = choose_deciding_elements(unit, columns, recorded)
     monkeypatch.setattr(selection, "_BLOCK", block)
     asked = []
-    with asking(lambda: asked.append(None)):
+    with calling_at_checkpoints(lambda: asked.append(None)):
         found = choose_deciding_elements(unit, columns, recorded)
     np.testing.assert_array_equal(found.places, whole.places)
     assert (found.consistent, found.every, found.complete) == (whole.consistent, whole.every, whole.complete)

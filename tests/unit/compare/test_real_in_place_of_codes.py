@@ -5,7 +5,7 @@ import pytest
 
 import qdebug
 from qdebug.compare.explaining.explanation import ExplainStatus
-from qdebug.replay.real_form import not_in_codes
+from qdebug.replay.real_form import describe_real_tensor
 
 SCALES = {"x_scale": 0.1, "w_scale": 0.05, "y_scale": 0.2}
 
@@ -59,4 +59,4 @@ def test_nothing_is_called_wrong_that_is_near_the_reference():
 
 def test_tensors_that_are_real_by_right_are_no_reason():
     graph = recorded().graph
-    assert [not_in_codes(node, graph) for node in graph.nodes] == [None, None]
+    assert [describe_real_tensor(node, graph) for node in graph.nodes] == [None, None]

@@ -11,7 +11,7 @@ import pytest
 
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams
-from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
+from qdebug.numerics.accumulate import ErrorAccumulator, has_same_elements
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import Scratch
 
@@ -291,8 +291,8 @@ def test_a_scale_that_measures_nothing_gives_no_steps(scale):
 
 
 def test_shapes_may_differ_by_extents_of_one_with_the_index_in_the_backends_shape():
-    assert same_elements((1, 3, 1), (3,))
-    assert not same_elements((3, 2), (2, 3))
+    assert has_same_elements((1, 3, 1), (3,))
+    assert not has_same_elements((3, 2), (2, 3))
     stats = stats_of(np.zeros((1, 3, 1), F32), F32([[0.0, 1.0, 0.0]]))
     assert stats.worst_index == (0, 1)
 

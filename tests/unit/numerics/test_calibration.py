@@ -16,9 +16,9 @@ from qdebug.numerics.calibration import (
     Percentile,
     calibrate,
     calibrate_each,
-    calibrator_named,
+    parse_calibrator,
 )
-from qdebug.numerics.quant_error import QuantErrorCounter, estimated_error
+from qdebug.numerics.quant_error import QuantErrorCounter, estimate_error
 from qdebug.numerics.range_histogram import RangeCounter, channel_histograms
 from qdebug.numerics.scheme import SCHEMES, QuantScheme
 
@@ -46,8 +46,8 @@ def tailed():
 def test_each_has_an_answer_inside_the_values_for_every_scheme(name, kind, tailed):
     for values in (tailed, np.abs(tailed), np.maximum(tailed, 0), tailed - 100, np.full(9, 3.5), np.full(9, -2)):
         histogram = counted(values)
-        quant, found = calibrate(calibrator_named(name), histogram, QuantScheme(kind=kind))
-        assert calibrator_named(name).name == (name if name != "percentile" else "percentile:99.99")
+        quant, found = calibrate(parse_calibrator(name), histogram, QuantScheme(kind=kind))
+        assert parse_calibrator(name).name == (name if name != "percentile" else "percentile:99.99")
         assert min(histogram.low, 0) <= found.low <= found.high <= max(histogram.high, 0)
         assert found.reason
         assert quant.scale[0] > 0
@@ -56,10 +56,10 @@ def test_each_has_an_answer_inside_the_values_for_every_scheme(name, kind, taile
 def test_values_that_have_no_scale_are_refused_with_a_reason():
     for name in CALIBRATORS:
         with pytest.raises(UsageError, match="1 NaN and 1 infinite"):
-            calibrate(calibrator_named(name), counted([1, math.nan, math.inf]), QuantScheme())
+            calibrate(parse_calibrator(name), counted([1, math.nan, math.inf]), QuantScheme())
         with pytest.raises(UsageError, match="no values"):
-            calibrate(calibrator_named(name), counted([]), QuantScheme())
-    assert calibrate_each(calibrator_named("mse"), [counted([]), counted([2])], QuantScheme())[0] == (0.0, 0.0)
+            calibrate(parse_calibrator(name), counted([]), QuantScheme())
+    assert calibrate_each(parse_calibrator("mse"), [counted([]), counted([2])], QuantScheme())[0] == (0.0, 0.0)
 
 
 def test_the_moving_average_follows_the_samples_in_order():
@@ -114,8 +114,8 @@ def test_least_squares_counts_no_rounding_of_zeros():
 def test_the_estimate_is_near_what_is_measured(tailed):
     histogram = counted(tailed)
     for name in ("minmax", "mse", "percentile:99"):
-        quant, _ = calibrate(calibrator_named(name), histogram, QuantScheme())
-        exact, near = lossy(tailed, quant), estimated_error(histogram, quant)
+        quant, _ = calibrate(parse_calibrator(name), histogram, QuantScheme())
+        exact, near = lossy(tailed, quant), estimate_error(histogram, quant)
         assert near.mse == pytest.approx(exact.mse, rel=0.15)
         assert near.clipped_high == pytest.approx(exact.clipped_high, abs=6)
         assert near.clipped_low == pytest.approx(exact.clipped_low, abs=6)
@@ -154,4 +154,4 @@ def test_a_calibrator_of_ones_own_is_used_as_the_others_are():
 def test_a_calibrator_that_there_is_not_is_refused():
     for text in ("median", "percentile:much", "percentile:0", "entropy:trt", "moving-average:2"):
         with pytest.raises(UsageError):
-            calibrator_named(text)
+            parse_calibrator(text)

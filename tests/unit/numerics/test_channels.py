@@ -11,7 +11,7 @@ from sweeps import drawn
 
 from qdebug.errors import UsageError
 from qdebug.numerics import channels
-from qdebug.numerics.channels import ChannelCounter, stretches
+from qdebug.numerics.channels import ChannelCounter, channel_stretches
 
 BLOCK = 12
 
@@ -25,7 +25,7 @@ def errors_of(a, b, axis):
     counter = ChannelCounter(a.shape, axis)
     x, y = a.reshape(-1), b.reshape(-1)
     with np.errstate(all="ignore"):
-        for stretch in stretches(a.shape, axis):
+        for stretch in channel_stretches(a.shape, axis):
             sides = x[stretch.start : stretch.stop], y[stretch.start : stretch.stop]
             finite = np.isfinite(sides[0]) & np.isfinite(sides[1])
             counter.add(stretch, sides, np.abs(sides[1] - sides[0]), None if finite.all() else finite)
@@ -43,7 +43,7 @@ def test_stretches_hold_every_element_once_and_know_its_channel(shape, data):
     if axis is not None:
         expected += np.arange(shape[axis]).reshape([-1 if d == axis % len(shape) else 1 for d in range(len(shape))])
     flat, position = expected.reshape(-1), 0
-    for stretch in stretches(shape, axis):
+    for stretch in channel_stretches(shape, axis):
         assert stretch.start == position
         assert 0 < stretch.stop - stretch.start <= BLOCK
         block = flat[stretch.start : stretch.stop].reshape(stretch.rows, stretch.channels, stretch.inner)
@@ -138,4 +138,4 @@ def test_an_axis_that_is_not_there_is_refused(shape, axis):
     with pytest.raises(UsageError, match="no axis"):
         ChannelCounter(shape, axis)
     with pytest.raises(UsageError, match="no axis"):
-        list(stretches(shape, axis))
+        list(channel_stretches(shape, axis))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.explaining.explain import explain_recording
-from qdebug.numerics.checkpoint import asking, checkpoint
+from qdebug.numerics.checkpoint import calling_at_checkpoints, checkpoint
 from qdebug.replay.windows import Window, convolve
 from qdebug.running.demo import run_demo
 
@@ -31,14 +31,14 @@ def test_a_checkpoint_does_nothing_where_nobody_asks():
 
 
 def test_what_is_asked_is_forgotten_at_the_end():
-    with asking(give_up_after(0)), pytest.raises(GivenUpError):
+    with calling_at_checkpoints(give_up_after(0)), pytest.raises(GivenUpError):
         checkpoint()
     assert checkpoint() is None
 
 
 def test_another_thread_is_not_asked():
     passed = []
-    with asking(give_up_after(0)):
+    with calling_at_checkpoints(give_up_after(0)):
         other = threading.Thread(target=lambda: passed.append(checkpoint()))
         other.start()
         other.join(10)
@@ -51,13 +51,13 @@ def test_a_convolution_asks_within_a_sample():
     ones = (1, 1)
     size = (256, 256)
     window = Window(extent=size, kernel=(3, 3), strides=ones, dilations=ones, begin=ones, end=ones, out=size)
-    with asking(give_up_after(2)), pytest.raises(GivenUpError):
+    with calling_at_checkpoints(give_up_after(2)), pytest.raises(GivenUpError):
         convolve(x, weight, window, 1)
 
 
 @pytest.mark.parametrize("times", [0, 1, 20, 200])
 def test_a_search_is_given_up_wherever_it_is(recording, times):
-    with asking(give_up_after(times)), pytest.raises(GivenUpError):
+    with calling_at_checkpoints(give_up_after(times)), pytest.raises(GivenUpError):
         explain_recording(recording)
 
 

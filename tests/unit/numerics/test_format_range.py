@@ -52,7 +52,7 @@ def test_what_a_sum_may_be_off_by_is_not_flushed():
 def test_what_samples_have_lost_adds_up():
     one, _ = out_of_range(HALF, np.float64([7e4, 1e-9]), np.float32([np.inf, 0]))
     two, _ = out_of_range(HALF, np.float64([9e4, 1]), np.float32([np.inf, 1]))
-    assert one.with_more(two).sentence == (
+    assert one.merge(two).sentence == (
         "2 of 4 results are beyond 65504, the largest float16 value; the first, 70000, became inf; "
         "1 of 4 results is below 5.96046e-08, the smallest float16 value; 1e-09 became 0"
     )

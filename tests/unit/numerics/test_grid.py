@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qdebug.numerics.grid import grid_of, grid_of_all, grid_step, lies_on_no_grid
+from qdebug.numerics.grid import grid_of, grid_of_all, grid_step, is_off_grid
 
 RNG = np.random.default_rng(0)
 
@@ -51,5 +51,5 @@ def test_samples_that_are_too_few_alone_tell_a_grid_together():
     assert all(grid_of(part) is None for part in parts)
     assert grid_of_all(lambda: iter(parts)).step == pytest.approx(0.1)
     assert grid_of_all(lambda: iter([*parts, np.float32([0.123])])) is None
-    assert lies_on_no_grid(RNG.normal(size=100))
-    assert not lies_on_no_grid(parts[0])
+    assert is_off_grid(RNG.normal(size=100))
+    assert not is_off_grid(parts[0])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qdebug.numerics import large_arrays as spilled
-from qdebug.numerics.large_arrays import STRETCH, Making, SpillFile, in_c_order, passed_pages
+from qdebug.numerics.large_arrays import STRETCH, ArrayBuilder, SpillFile, in_c_order, passed_pages
 
 
 @pytest.fixture(scope="module")
@@ -70,23 +70,23 @@ def test_parts_come_to_the_whole(array, data):
         [slice(a, b) for a, b in zip([0, *cut], [*cut, extent], strict=True) if a < b]
         for cut, extent in zip(cuts, array.shape, strict=True)
     ]
-    making = Making(array.shape, array.dtype)
+    making = ArrayBuilder(array.shape, array.dtype)
     places = [()]
     for some in spans:
         places = [(*place, span) for place in places for span in some]
     for place in data.draw(st.permutations(places)):
         making.put(place, array[place])
-    assert np.array_equal(making.done(), array)
-    making, flat = Making(array.shape, array.dtype), np.ravel(array)
+    assert np.array_equal(making.finish(), array)
+    making, flat = ArrayBuilder(array.shape, array.dtype), np.ravel(array)
     for start in range(0, flat.size, 7):
         making.put_flat(start, flat[start : start + 7])
-    assert np.array_equal(making.done(), array)
+    assert np.array_equal(making.finish(), array)
 
 
 def test_it_is_read_only_and_leaves_nothing(folder):
-    making = Making((4, 4), np.dtype(np.float32))
+    making = ArrayBuilder((4, 4), np.dtype(np.float32))
     making.put_flat(0, np.arange(16, dtype=np.float32))
-    array = making.done()
+    array = making.finish()
     assert in_file(array)
     assert not array.flags.writeable
     assert list(folder.iterdir()) == []
@@ -96,15 +96,15 @@ def test_it_is_read_only_and_leaves_nothing(folder):
 @pytest.mark.parametrize("shape", [(0,), (), (3, 0)])
 def test_nothing_and_one_number(shape):
     assert in_c_order(np.zeros((*shape, 1))[..., 0]).size == np.prod(shape)
-    assert Making(shape, np.dtype(np.int8)).done().shape == shape
+    assert ArrayBuilder(shape, np.dtype(np.int8)).finish().shape == shape
 
 
 def test_what_is_small_is_made_in_memory(monkeypatch):
     monkeypatch.setattr(spilled, "SPILL_FROM", 65)
-    making = Making((4, 4), np.dtype(np.float32))
+    making = ArrayBuilder((4, 4), np.dtype(np.float32))
     making.put((slice(0, 4), slice(0, 4)), np.ones((4, 4)))
-    assert not in_file(making.done())
-    assert making.done().sum() == 16
+    assert not in_file(making.finish())
+    assert making.finish().sum() == 16
 
 
 def _full(*_, **__):
@@ -121,27 +121,27 @@ def _full(*_, **__):
 )
 def test_without_room_on_the_disk_it_is_made_in_memory(name, answer, monkeypatch):
     monkeypatch.setattr(os, name, answer, raising=False)
-    making = Making((16,), np.dtype(np.int8))
+    making = ArrayBuilder((16,), np.dtype(np.int8))
     making.put_flat(0, np.arange(16, dtype=np.int8))
-    assert not in_file(making.done())
-    assert making.done().tolist() == list(range(16))
+    assert not in_file(making.finish())
+    assert making.finish().tolist() == list(range(16))
 
 
 def test_what_cannot_be_mapped_is_read_back(monkeypatch):
-    making = Making((16,), np.dtype(np.int8))
+    making = ArrayBuilder((16,), np.dtype(np.int8))
     making.put_flat(0, np.arange(16, dtype=np.int8))
     monkeypatch.setattr(spilled, "SpillFile", _full)
     monkeypatch.setattr(spilled, "_MAX_READ", 5)
-    assert making.done().tolist() == list(range(16))
+    assert making.finish().tolist() == list(range(16))
 
 
 def test_room_is_taken_where_the_system_has_no_call_for_it(monkeypatch):
     monkeypatch.delattr(os, "posix_fallocate", raising=False)
     monkeypatch.setattr(spilled, "_ZEROS", 5)
-    making = Making((16,), np.dtype(np.int8))
+    making = ArrayBuilder((16,), np.dtype(np.int8))
     assert os.fstat(making._fd).st_size == 16
     making.put_flat(8, np.ones(8, np.int8))
-    assert making.done().tolist() == [0] * 8 + [1] * 8
+    assert making.finish().tolist() == [0] * 8 + [1] * 8
 
 
 def test_large_files_do_not_go_where_memory_is(monkeypatch):

@@ -11,9 +11,9 @@ def tally_with(*, difference=None, flat=0, sample=0, nonfinite_at=None):
     tally = Tally(sample=sample, shape=(2, 3))
     if difference is not None:
         tally.finite = tally.count = 1
-        tally.offer_abs(difference, flat)
+        tally.update_max_abs(difference, flat)
     if nonfinite_at is not None:
-        tally.offer_nonfinite(nonfinite_at)
+        tally.update_first_nonfinite(nonfinite_at)
     return tally
 
 
@@ -45,9 +45,9 @@ def test_merging_with_nothing_changes_nothing():
 
 def test_maxima_that_one_side_lacks_are_taken_from_the_other():
     tally, other = Tally(), Tally()
-    other.offer_rel(0.5)
-    other.offer_lsb(2.0)
-    tally.offer_lsb(3.0)
+    other.update_max_rel(0.5)
+    other.update_max_lsb(2.0)
+    tally.update_max_lsb(3.0)
     tally.merge(other)
     assert (tally.max_rel, tally.max_lsb, tally.max_abs) == (0.5, 3.0, None)
 

@@ -13,7 +13,7 @@ from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import RealBlocks
 from qdebug.numerics.lsb import LsbSizes
 from qdebug.numerics.tally import Block
-from qdebug.numerics.worst import WorstPlaces, worst_elements
+from qdebug.numerics.worst import WorstCollector, worst_elements
 
 F32 = np.float32
 
@@ -130,7 +130,7 @@ def test_steps_of_blocks_of_a_scale():
 
 
 def test_tensors_of_several_samples_and_steps():
-    keeper = WorstPlaces(3)
+    keeper = WorstCollector(3)
     for sample, step, values in ((0, 0, [1, 5]), (0, 1, [7, 0]), (2, 0, [5, 6])):
         sides = RealBlocks(np.zeros(2)), RealBlocks(np.float64(values))
         keeper.start(sides, LsbSizes(None, (2,)), sample, step)
@@ -146,7 +146,7 @@ def test_tensors_of_several_samples_and_steps():
 def test_a_tensor_must_be_begun_with():
     block = Block(reference=np.zeros(1), backend=np.ones(1), start=0, lsb=LsbSizes(None, ()))
     with pytest.raises(UsageError, match="No tensor was started"):
-        WorstPlaces(1).add(block, np.ones(1))
+        WorstCollector(1).add(block, np.ones(1))
 
 
 def test_values_of_integer_tensors_are_integers():

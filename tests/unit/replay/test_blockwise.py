@@ -5,7 +5,7 @@ import pytest
 
 from qdebug.model import Node
 from qdebug.model.dtypes import logical_dtype
-from qdebug.numerics.checkpoint import asking
+from qdebug.numerics.checkpoint import calling_at_checkpoints
 from qdebug.replay import blockwise
 from qdebug.replay.blockwise import by_rows, elementwise
 from qdebug.replay.registry import run_node
@@ -50,7 +50,7 @@ def both(monkeypatch):
         whole = run_node(node, values, opset or {"": 17})
         monkeypatch.setattr(blockwise, "_LARGE", 1)
         monkeypatch.setattr(blockwise, "_BLOCK", 37)
-        with asking(lambda: asked.append(1)):
+        with calling_at_checkpoints(lambda: asked.append(1)):
             parts = run_node(node, values, opset or {"": 17})
         return whole, parts, len(asked)
 
@@ -142,7 +142,7 @@ def test_a_computation_is_given_up_between_two_blocks(both):
         raise GivenUp
 
     x = np.ones(1 << 21, np.float32)
-    with asking(give_up), pytest.raises(GivenUp):
+    with calling_at_checkpoints(give_up), pytest.raises(GivenUp):
         run_node(Node(name="n", op="Tanh", inputs=("x",), outputs=("y",)), {"x": x})
 
 

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from qdebug.errors import KernelError
 from qdebug.model import Node
-from qdebug.replay.blockwise_weight import blockwise_weight, rounded_in_blocks
+from qdebug.replay.blockwise_weight import blockwise_weight, round_in_blocks
 
 RNG = np.random.default_rng(5)
 
@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_refused_by_name():
 
 def test_data_are_rounded_to_steps_of_the_largest_of_their_block():
     x = np.float32([[127, 1.4, -0.5, 2.5, 0, 0, 0, 0, 5, -10]])
-    rounded = rounded_in_blocks(x, 4)
+    rounded = round_in_blocks(x, 4)
     np.testing.assert_allclose(rounded, [[127, 1, 0, 2, 0, 0, 0, 0, 64 * 10 / 127, -10]], rtol=1e-6)
 
 
@@ -64,7 +64,7 @@ ELEMENTS = st.floats(-(2.0**60), 2.0**60, width=32).map(lambda x: x if abs(x) > 
 
 @given(arrays(np.float32, (3, 11), elements=ELEMENTS), st.integers(1, 12))
 def test_rounding_moves_no_element_by_more_than_half_a_step(x, block):
-    rounded = rounded_in_blocks(x, block)
+    rounded = round_in_blocks(x, block)
     for start in range(0, 11, block):
         part = np.abs(x[:, start : start + block]).astype(np.float64)
         off = np.abs(rounded[:, start : start + block].astype(np.float64) - x[:, start : start + block])

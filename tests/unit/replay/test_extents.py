@@ -8,7 +8,7 @@ import pytest
 from qdebug.errors import KernelError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.model.recording import Outline
-from qdebug.replay.extents import broadcast, product, recorded_limits, room
+from qdebug.replay.extents import broadcast_shapes, product_cost, recorded_limits, size_limits
 from qdebug.replay.registry import run_node
 from qdebug.replay.run import run_coded, run_graph
 from qdebug.replay.segment import run_segment
@@ -178,8 +178,8 @@ def test_a_node_between_codes_is_held_to_the_same():
 
 
 def test_what_was_said_outside_holds_again_after_the_block():
-    with room(most=1 << 26):
-        with room(most=1):
+    with size_limits(element_limit=1 << 26):
+        with size_limits(element_limit=1):
             pass
         assert run_node(TILE, {"x": real(1), "repeats": whole(1 << 25)})["y"].size == 1 << 25
 
@@ -188,7 +188,7 @@ def test_what_was_said_outside_holds_again_after_the_block():
     ("a", "b"), [((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((3,), (3, 4)), ((2, 3), (3,)), ((5, 1, 2, 3), (7, 3, 4))]
 )
 def test_the_extent_of_a_product(a, b):
-    assert product(a, b).elements == np.matmul(np.ones(a), np.ones(b)).size
+    assert product_cost(a, b).elements == np.matmul(np.ones(a), np.ones(b)).size
 
 
 @pytest.mark.parametrize(
@@ -199,4 +199,4 @@ def test_shapes_broadcast_as_arrays_do(shapes):
         expected = np.broadcast_shapes(*shapes)
     except ValueError:
         expected = None
-    assert broadcast(*shapes) == expected
+    assert broadcast_shapes(*shapes) == expected

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sweeps import drawn
 
-from qdebug.replay.form_codes import fused, logistic
+from qdebug.replay.form_codes import fused_multiply_add, logistic
 
 SINGLE = st.floats(width=32, min_value=-(2.0**50), max_value=2.0**50, allow_subnormal=False)
 
@@ -24,7 +24,7 @@ def check(a, b, c):
     a, b, c = np.float32(a), np.float32(b), np.float32(c)
     exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
     if exact == 0 or abs(exact) > Fraction(2) ** -100:
-        assert fused(np.asarray(a), np.asarray(b), np.asarray(c)) == rounded_once(exact)
+        assert fused_multiply_add(np.asarray(a), np.asarray(b), np.asarray(c)) == rounded_once(exact)
 
 
 @drawn(300)

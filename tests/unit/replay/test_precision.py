@@ -2,7 +2,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from qdebug.replay.precision import ONNX_DTYPES, float_of, is_real, limits, narrow, onnx_dtype, widen
+from qdebug.replay.precision import ONNX_DTYPES, compute_dtype, integer_limits, is_real, narrow, onnx_dtype, widen
 
 
 def test_numbers_of_element_types_agree_with_onnx():
@@ -29,14 +29,14 @@ def test_other_types_stay():
     for dtype in (np.float32, np.float64, np.int8, np.bool_, np.complex64):
         array = np.zeros(2, dtype)
         assert widen(array) is array
-    assert float_of(np.dtype(np.float64)) == np.float64
-    assert float_of(np.dtype(np.int8)) == np.float32
+    assert compute_dtype(np.dtype(np.float64)) == np.float64
+    assert compute_dtype(np.dtype(np.int8)) == np.float32
     assert is_real(np.dtype(ml_dtypes.bfloat16))
     assert not is_real(np.dtype(np.complex64))
 
 
 def test_limits():
-    assert limits(np.dtype(ml_dtypes.int4)) == (-8, 7)
-    assert limits(np.dtype(np.uint8)) == (0, 255)
+    assert integer_limits(np.dtype(ml_dtypes.int4)) == (-8, 7)
+    assert integer_limits(np.dtype(np.uint8)) == (0, 255)
     with pytest.raises(ValueError, match="not an integer"):
-        limits(np.dtype(np.float32))
+        integer_limits(np.dtype(np.float32))

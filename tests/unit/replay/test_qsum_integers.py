@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sweeps import drawn
 
-from qdebug.replay.qsum import as_int32, centred, exact_dtype, saturate, sum_bound
+from qdebug.replay.qsum import as_int32, exact_dtype, saturate, subtract_zero_point, sum_bound
 
 
 def test_the_fastest_exact_dtype():
@@ -34,9 +34,9 @@ def test_bound_of_nothing_is_zero():
 
 def test_centring_never_wraps():
     codes = np.array([-128, 127], np.int8)
-    assert centred(codes, np.array(127, np.int8)).tolist() == [-255, 0]
-    assert centred(codes, np.array(-128, np.int8)).tolist() == [0, 255]
-    assert centred(codes, None).tolist() == [-128, 127]
+    assert subtract_zero_point(codes, np.array(127, np.int8)).tolist() == [-255, 0]
+    assert subtract_zero_point(codes, np.array(-128, np.int8)).tolist() == [0, 255]
+    assert subtract_zero_point(codes, None).tolist() == [-128, 127]
 
 
 def test_int32_wraps_around():

@@ -11,7 +11,7 @@ from qdebug.arithmetic.canonical import canonical
 from qdebug.cli.topics import topic_text
 from qdebug.errors import UsageError
 from qdebug.replay import Multiplier, Step, Variant, describe, parse_variant
-from qdebug.replay.scaling import EXPRESSIONS, NUMBERS, Scales, whole_of
+from qdebug.replay.scaling import EXPRESSIONS, NUMBERS, Scales, integer_multiplier
 from qdebug.replay.steps import STEPS
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import ACCUMULATES, BIASES, DEFAULTS, FORMS, Arithmetic
@@ -151,11 +151,11 @@ def test_a_significand_may_have_any_width_limited_shifts_and_a_shift_before_the_
     assert str(variant) == text
     assert "truncated 12-bit multiplier, shifts of 8 to 15 bits, sums shifted right by 4 bits" in describe(variant)
     scales = Scales(x=np.array([0.3, 0.001, 1.9]), w=np.ones(()), y=np.ones(()), n=np.ones(()))
-    integers = whole_of(SimpleNamespace(), scales, parse_variant("m=q8:d:xw/y shift=3..12").multiplier)
+    integers = integer_multiplier(SimpleNamespace(), scales, parse_variant("m=q8:d:xw/y shift=3..12").multiplier)
     # 0.3 has 8 bits at a shift of 9; 0.001 would need one of 17; 1.9 has 8 bits at a shift of 7.
     assert integers.multiplier.tolist() == [154, 4, 243]
     assert (integers.bits - integers.exponent).tolist() == [9, 12, 7]
-    large = whole_of(SimpleNamespace(), scales, parse_variant("m=q4:d:xw/y shift=9..9").multiplier)
+    large = integer_multiplier(SimpleNamespace(), scales, parse_variant("m=q4:d:xw/y shift=9..9").multiplier)
     assert large.multiplier.tolist() == [15, 1, 15]
 
 

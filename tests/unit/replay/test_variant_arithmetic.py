@@ -6,7 +6,7 @@ import pytest
 
 from qdebug.arithmetic.presets import preset
 from qdebug.replay import Arithmetic, Operand, Target, Unit, Variant, compute, parse_variant
-from qdebug.replay.interpolate import interpolated_codes
+from qdebug.replay.interpolate import resize_like_onnxruntime
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import KINDS
 from qdebug.replay.variant import DEFAULTS, kind_of
@@ -87,7 +87,7 @@ def test_onnx_runtimes_resize_takes_short_weights_where_channels_lie_last():
 def run_node_codes(unit):
     """Run the kernel of Resize on codes, which is held against ONNX Runtime."""
     call = Call(inputs=(unit.operands[0].codes, *unit.settings), attrs=unit.attrs, opset=13, op="Resize")
-    return interpolated_codes(call, unit.operands[0].codes)
+    return resize_like_onnxruntime(call, unit.operands[0].codes)
 
 
 def test_a_bilinear_resize_of_stored_codes_is_taken_only_where_it_is_one():

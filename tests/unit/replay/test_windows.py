@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qdebug.replay import Call
-from qdebug.replay.windows import padded, window_of
+from qdebug.replay.windows import pad_for_window, window_of
 
 
 def call(**attrs):
@@ -15,9 +15,9 @@ def test_plain_windows():
     window = window_of(call(), (5, 4), (3, 2))
     assert window.out == (3, 3)
     assert window.covered == (5, 4)
-    assert not window.plain
-    assert window_of(call(), (5, 4), (1, 1)).plain
-    assert not window_of(call(strides=(2, 2)), (5, 4), (1, 1)).plain
+    assert not window.is_pointwise
+    assert window_of(call(), (5, 4), (1, 1)).is_pointwise
+    assert not window_of(call(strides=(2, 2)), (5, 4), (1, 1)).is_pointwise
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_taps_read_what_the_definition_says(size, taps, stride, dilation, before
         return
     window = window_of(call(strides=(stride,), dilations=(dilation,), pads=(before, after)), (size,), (taps,))
     x = np.arange(1, size + 1)
-    source = padded(x, window, -1)
+    source = pad_for_window(x, window, -1)
     full = np.concatenate([np.full(before, -1), x, np.full(after + lacking, -1)])
     for tap, place in enumerate(window.taps()):
         expected = [full[o * stride + tap * dilation] for o in range(window.out[0])]
@@ -57,12 +57,12 @@ def test_taps_read_what_the_definition_says(size, taps, stride, dilation, before
 
 def test_nothing_is_copied_without_padding():
     x = np.zeros((2, 5))
-    assert padded(x, window_of(call(), (5,), (3,)), 0) is x
+    assert pad_for_window(x, window_of(call(), (5,), (3,)), 0) is x
 
 
 def test_rows_in_part():
     window = window_of(call(pads=(1, 1, 1, 1)), (4, 4), (3, 3))
-    source = padded(np.arange(16).reshape(4, 4), window, 0)
+    source = pad_for_window(np.arange(16).reshape(4, 4), window, 0)
     for whole, part in zip(window.taps(), window.taps(1, 3), strict=True):
         np.testing.assert_array_equal(source[whole][1:3], source[part])
 

@@ -34,7 +34,7 @@ def solved(form, values, recorded, quants=MappingProxyType({})):
     """Return the text of each number with which the node comes close to the recorded result."""
     compute, close = computing(form, values), []
     asked = {}
-    run_node(form, values, OPSET, asked=asked)
+    run_node(form, values, OPSET, defaults=asked)
     for dial in dials(form, values, asked, OPSET, quants):
         value = solve(dial, recorded, compute)
         if value is not None and np.allclose(compute(dial.mistake(value)), recorded, rtol=1e-4, atol=1e-5):

@@ -10,7 +10,7 @@ from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor
 from qdebug.arithmetic.patterns.wrong_places import Layout, places
 from qdebug.arithmetic.patterns.wrong_values import _CenteredCodes, _count_spared, _is_shift
 from qdebug.model.thresholds.patterns import JUMP_MIN_CODES
-from qdebug.numerics.checkpoint import asking
+from qdebug.numerics.checkpoint import calling_at_checkpoints
 
 NCHW = Layout(channel=0, spatial=(1, 2))
 
@@ -296,7 +296,7 @@ def grown(shape=(2, 24, 40, 40)):
 def test_a_huge_tensor_is_looked_at_in_pieces_that_make_no_difference(planted, monkeypatch):
     def told():
         asked = []
-        with asking(lambda: asked.append(1)):
+        with calling_at_checkpoints(lambda: asked.append(1)):
             return found(codes(), planted(codes())), len(asked)
 
     whole, times = told()

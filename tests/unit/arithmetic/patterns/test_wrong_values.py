@@ -33,7 +33,7 @@ from qdebug.arithmetic.patterns.wrong_values import (
     factors,
 )
 from qdebug.model.thresholds.patterns import ONE_CODE_MIN_EXPECTED, STALE_DISTANCES, TIE_MAX_DISTANCE
-from qdebug.numerics.checkpoint import asking
+from qdebug.numerics.checkpoint import calling_at_checkpoints
 
 NCHW, FLAT = Layout(channel=0, spatial=(1, 2)), Layout()
 
@@ -501,7 +501,7 @@ def test_whether_only_a_part_was_ranked_is_said(monkeypatch, most, told):
         recorded = expected + 9 * (np.arange(20) < wrong)
         sums = np.where(np.arange(20) < wrong, 100.0, 1.0)[None]
         asked = mock.Mock()
-        with asking(asked):
+        with calling_at_checkpoints(asked):
             (detail,) = said(_growing_errors(evidence_of(expected, recorded, sums=sums)))
         assert (f", of at most {most} of either kind" in detail) == told
         assert asked.call_count == 2, "before either kind is sorted"

@@ -21,7 +21,7 @@ from qdebug.compare.attribute.band import (
 )
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.model.thresholds.rounding import ROUNDING_SUM_FACTOR
-from qdebug.numerics.checkpoint import asking
+from qdebug.numerics.checkpoint import calling_at_checkpoints
 from qdebug.recording.recorder import Recorder
 from qdebug.replay.registry import run_node
 
@@ -213,7 +213,7 @@ def test_a_huge_tensor_is_looked_at_in_stretches_that_make_no_difference(monkeyp
 
     def found():
         asked = []
-        with asking(lambda: asked.append(1)):
+        with calling_at_checkpoints(lambda: asked.append(1)):
             count = beyond_own_terms(node, terms, total, recorded, 2.0**-24)
             return (
                 (count, held_unit(half), held_unit(total)),

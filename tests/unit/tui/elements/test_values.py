@@ -6,7 +6,7 @@ from hypothesis.extra.numpy import arrays
 from sweeps import drawn
 
 from qdebug.compare.measure.pair_values import OpenPair
-from qdebug.numerics.checkpoint import asking
+from qdebug.numerics.checkpoint import calling_at_checkpoints
 from qdebug.tui.elements.values import BINS, value_facts
 
 
@@ -82,9 +82,9 @@ def test_facts_of_a_huge_tensor_can_be_given_up():
             raise GivenUpError
 
     values = np.zeros(1 << 18, np.float32)
-    with asking(ask), pytest.raises(GivenUpError):
+    with calling_at_checkpoints(ask), pytest.raises(GivenUpError):
         facts_of(values, values)
     left[0] = -1
-    with asking(ask):
+    with calling_at_checkpoints(ask):
         assert facts_of(values, values).high == 0
     assert left[0] < -6, "moments and histograms"

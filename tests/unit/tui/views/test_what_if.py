@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.pairs import Match, Pair
-from qdebug.numerics.quant_error import QuantErrorCounter, estimated_error
+from qdebug.numerics.quant_error import QuantErrorCounter, estimate_error
 from qdebug.present import numbers
 from qdebug.recording.recorder import Recorder
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
@@ -103,8 +103,7 @@ def test_the_curve_says_which_scale_around_keeps_most(page, scene):
     level, scale = (float(word) for word in line.partition("best ~")[2].split(" dB at "))
     scales = [0.02 * 2 ** (step / 10) for step in range(-30, 31)]
     errors = [
-        estimated_error(facts.histogram, replace(facts.current_quant, scale=np.float32(each))).sqnr_db
-        for each in scales
+        estimate_error(facts.histogram, replace(facts.current_quant, scale=np.float32(each))).sqnr_db for each in scales
     ]
     assert level == pytest.approx(max(errors), abs=0.5)
     assert scale == pytest.approx(scales[int(np.argmax(errors))], rel=0.2)
