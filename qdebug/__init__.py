@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from qdebug.version import __version__
 
-# Not imported from `typing`: while that module loads, Ctrl-C would end in a traceback.
+# Not imported from `typing`, which takes so long to load that Ctrl-C meanwhile would print a traceback.
 TYPE_CHECKING = False
 
 
-_HOME = {
+_MODULE_OF_NAME = {
     "budget": "qdebug.api",
     "diff": "qdebug.api",
     "explain": "qdebug.api",
@@ -27,7 +27,7 @@ _HOME = {
     ),
 }
 
-__all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604  the names live in the table above
+__all__ = ["__version__", *sorted(_MODULE_OF_NAME)]  # noqa: PLE0604  the names live in the table above
 
 if TYPE_CHECKING:
     from typing import Any
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use (PEP 562), so that `import qdebug` stays light."""
-    if name not in _HOME:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_HOME[name]), name)
+    value = getattr(import_module(_MODULE_OF_NAME[name]), name)
     globals()[name] = value
     return value
 

@@ -59,7 +59,7 @@ class DiffResult(RunComparison):
 
     @classmethod
     def made_of(cls, comparison: RunComparison) -> DiffResult:
-        """Return a comparison as a public result."""
+        """Return a comparison as an instance of this class."""
         return cls(**{field.name: getattr(comparison, field.name) for field in fields(comparison)})
 
     def __enter__(self) -> Self:
@@ -70,7 +70,7 @@ class DiffResult(RunComparison):
         self.close()
 
     def close(self) -> None:
-        """Drop the index of names. `diff` has already closed its files."""
+        """Drop the name index. `diff` has already closed the files."""
         if hasattr(self, "_by_name"):
             object.__delattr__(self, "_by_name")
 
@@ -84,11 +84,11 @@ class DiffResult(RunComparison):
         Raises:
             UsageError: Nothing with this name was compared, or the pattern matches several nodes.
         """
-        return self._named.find(name)
+        return self._nodes_by_name.find(name)
 
     @property
-    def _named(self) -> NamedEntries[NodeResult]:
-        """The results by name, indexed at the first look-up."""
+    def _nodes_by_name(self) -> NamedEntries[NodeResult]:
+        """The results by name, indexed on first access."""
         if not hasattr(self, "_by_name"):
             object.__setattr__(self, "_by_name", NamedEntries(self.nodes))
         return self._by_name
@@ -99,7 +99,7 @@ class DiffResult(RunComparison):
 
     def __contains__(self, name: object) -> bool:
         """Return whether a backend node, a backend tensor or a reference tensor with this name was compared."""
-        return isinstance(name, str) and self._named.exact(name) is not None
+        return isinstance(name, str) and self._nodes_by_name.exact(name) is not None
 
     def __iter__(self) -> Iterator[NodeResult]:
         """Yield the results, in the backend's topological order."""
@@ -110,7 +110,7 @@ class DiffResult(RunComparison):
         from qdebug.present.reports.short import short_document
         from qdebug.present.reports.terminal import terminal
 
-        return _printed(terminal(short_document(self), width=_WIDTH))
+        return _render_text(terminal(short_document(self), width=_WIDTH))
 
     def _repr_html_(self) -> str:
         """Return the report as HTML, for a notebook."""
@@ -132,7 +132,7 @@ class Explanation(ExplainedRun):
 
     @classmethod
     def made_of(cls, explanation: ExplainedRun) -> Explanation:
-        """Return an explanation as a public result."""
+        """Return an explanation as an instance of this class."""
         return cls(**{field.name: getattr(explanation, field.name) for field in fields(explanation)})
 
     def __str__(self) -> str:
@@ -140,10 +140,10 @@ class Explanation(ExplainedRun):
         from qdebug.present.reports.explain import explain_document
         from qdebug.present.reports.terminal import terminal
 
-        return _printed(terminal(explain_document(self)))
+        return _render_text(terminal(explain_document(self)))
 
 
-def _printed(report: RenderableType) -> str:
+def _render_text(report: RenderableType) -> str:
     from io import StringIO
 
     from rich.console import Console
@@ -180,27 +180,28 @@ def diff(
     Args:
         reference: Path of a recording or of a model file, or an open recording.
         backend: Path of a recording or of a model file, or an open recording.
-        limits: The limits, and what may be missing; None for derived limits.
+        limits: Limits on errors, and the data that may be missing; None for derived limits.
         min_sqnr: Minimum SQNR of a tensor in dB; this and the next four override the same fields of `limits`.
-        max_lsb: Maximum difference in steps of the backend's scale.
+        max_lsb: Maximum difference in LSB of the backend's scale.
         atol: Maximum absolute difference.
         rtol: Maximum difference relative to the reference's value, added to `atol`.
         min_output_sqnr: Minimum SQNR of a network output in dB.
         map: Pairs of tensors that override automatic ones: a file, see `qdebug.limits.map_file`, or a list.
         tokens: An .npz file with the token of each row of both runs, or files by "reference" and "backend", see
             `qdebug.running.tokens_file`. Rows are then paired by tokens.
-        inputs: An .npz file with the inputs of a reference that is a model file, or further inputs of a recorded one.
-            Random values if None, with a warning: they hide what real ones show.
+        inputs: An .npz file with the inputs. If the reference is a recording, its recorded inputs are used, and the
+            file adds those that it lacks. If the reference is a model file and `inputs` is None, random values are
+            used, with a warning, because they can hide errors that real inputs show.
         executor: Compares tensors in its workers, with the same result; both sides must be paths.
         progress: Called with the number of compared tensors and their total.
-        quick: Skip what takes longer than the comparison: shares of the outputs' error, and remedies.
-        thorough: Replay all nodes for their shares, and try edits on all diagnosed nodes, in all samples.
+        quick: Skip the steps that take longer than the comparison itself: shares of the outputs' error, and remedies.
+        thorough: Replay every node to measure its share, and try edits on every diagnosed node, with all samples.
 
     Raises:
         RecordingError: A file cannot be read.
         AlignmentError: The recordings are of different networks.
         UsageError: The map cannot be read or names a tensor without values, a limit is invalid, no installed backend
-            runs a model, or there are inputs without a model.
+            runs a model, or `inputs` was given although both sides are recordings.
         BackendError: A model cannot be run.
         InputError: The inputs are not an .npz file of plain arrays, or do not match the model.
 
@@ -219,18 +220,18 @@ def diff(
     given_bounds: dict[str, Any] = {name: value for name, value in bounds.items() if value is not None}
     limits = replace(limits or Limits(), **given_bounds) if given_bounds else limits
     reference, backend = _record_models(reference, backend, inputs)
-    given_pairs = load_map(map) if isinstance(map, str | Path) else map
+    user_pairs = load_map(map) if isinstance(map, str | Path) else map
     with opened_recording(reference) as reference_recording, opened_recording(backend) as backend_recording:
         session = DiffSession(
             reference_recording,
             backend_recording,
             limits=limits,
             cache=True,
-            given=given_pairs,
+            user_pairs=user_pairs,
             tokens=load_tokens(tokens),
         )
         if executor is not None:
-            session.compare_in(executor, _path(reference), _path(backend))
+            session.compare_in(executor, _path_for_workers(reference), _path_for_workers(backend))
         result = session.result(progress=progress, contributors=not quick, thorough=thorough)
         return DiffResult.made_of(result if quick else with_remedies(session, result, thorough=thorough))
 
@@ -241,13 +242,13 @@ def _record_models(
     """Return both sides, with model files replaced by their recordings.
 
     Raises:
-        UsageError: There are inputs and no model, or no installed backend runs a model.
+        UsageError: `inputs` was given although neither side is a model file, or no installed backend runs a model.
         QdebugError: A model cannot be recorded.
     """
-    first, second = (
+    reference_model, backend_model = (
         None if isinstance(side, Recording) or not is_model(Path(side)) else Path(side) for side in (reference, backend)
     )
-    if first is None and second is None:
+    if reference_model is None and backend_model is None:
         if inputs is not None:
             raise UsageError("inputs= needs a model file; both sides are recordings.", hint="Leave it out.")
         return reference, backend
@@ -261,12 +262,14 @@ def _record_models(
         return recorded.path
 
     source: AbstractContextManager[ModelRun | Recording] = (
-        nullcontext(choose_backend(first, reference=True)) if first is not None else opened_recording(reference)
+        nullcontext(choose_backend(reference_model, reference=True))
+        if reference_model is not None
+        else opened_recording(reference)
     )
     with source as given_reference:
         recorded_reference, recorded_backends = record_runs(
             given_reference,
-            [choose_backend(second, reference=False)] if second is not None else [],
+            [choose_backend(backend_model, reference=False)] if backend_model is not None else [],
             record,
             title=str(reference) if isinstance(reference, str | Path) else "The reference",
             inputs=inputs,
@@ -301,7 +304,7 @@ def explain(
         >>> qdebug.explain("int8.h5", node="conv1_quant").nodes[0].status
         <ExplainStatus.EXPLAINED: 'explained'>
     """
-    shared = None if executor is None else explained_by(executor, _path(backend))
+    shared = None if executor is None else explained_by(executor, _path_for_workers(backend))
     return Explanation.made_of(explain_run(backend, node=node, limits=limits, progress=progress, shared=shared))
 
 
@@ -332,11 +335,11 @@ def budget(
         return DiffSession(reference_recording, backend_recording, cache=True).budget(least=least, progress=progress)
 
 
-def _path(run: str | Path | Recording) -> Path:
-    """Return the path for workers to open.
+def _path_for_workers(run: str | Path | Recording) -> Path:
+    """Return the path of a run that workers are to open.
 
     Raises:
-        UsageError: It is an open recording, which workers cannot open.
+        UsageError: The run is an open recording, which cannot be passed to another process.
     """
     if isinstance(run, Recording):
         raise UsageError("An executor needs paths, not open recordings.", hint="Pass paths.")

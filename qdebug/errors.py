@@ -6,9 +6,9 @@ QdebugError                 anything below; carries a message and a hint
 │   └── LimitsError         a limits file cannot be read, or has an invalid entry
 ├── MissingExtraError       an optional package is not installed (also an ImportError)
 ├── RecordingError          a recording cannot be read or written
-│   ├── NotARecordingError  the file is something else
+│   ├── NotARecordingError  the file is not a recording
 │   ├── FormatVersionError  written by a newer qdebug
-│   ├── NotRecordedError    it lacks some or all values of a tensor
+│   ├── NotRecordedError    the recording lacks some or all values of a tensor
 │   ├── PayloadMismatchError  values that do not match their recorded hash
 │   └── OutputExistsError   the target exists and may not be overwritten (also a FileExistsError)
 ├── GraphError              nodes that do not form a graph: a cycle, a tensor produced twice
@@ -62,7 +62,7 @@ class QdebugError(Exception):
 
 
 class UsageError(QdebugError):
-    """The caller asked for something that does not exist or does not fit together."""
+    """The caller asked for something that does not exist, or gave arguments that do not match each other."""
 
 
 class InputError(UsageError):

@@ -12,21 +12,21 @@ from typing import BinaryIO
 
 __all__ = ["NotRegularFileError", "near_file", "open_binary", "open_descriptor", "read_regular"]
 
-_ON_A_SOCKET = (errno.ENXIO, errno.EOPNOTSUPP, errno.ENODEV)
-"""Errors that systems return for opening a socket, or a device that does not exist."""
+_UNOPENABLE_ERRNOS = (errno.ENXIO, errno.EOPNOTSUPP, errno.ENODEV)
+"""Error codes of systems for opening a socket, or a device node without a device."""
 
 
-_NAMES_READ = 2000
-"""Entries of a folder that are compared with a mistyped name."""
+_MAX_NAMES = 2000
+"""Maximum number of names in a folder that are compared with a mistyped name."""
 
 
 def near_file(path: str | os.PathLike[str]) -> str:
-    """Return a blank and a question that names the file beside a missing one with the most similar name, or ""."""
+    """Return " Did you mean 'FILE'?" for a missing file, naming the most similar name in its folder; "" if none is."""
     missing = Path(path)
     try:
         with os.scandir(missing.parent) as entries:
-            names = [entry.name for entry in islice(entries, _NAMES_READ)]
-    except (OSError, ValueError):  # the folder is missing or hidden too, or the path holds a null byte
+            names = [entry.name for entry in islice(entries, _MAX_NAMES)]
+    except (OSError, ValueError):  # the folder is missing or unreadable, or the path contains a null byte
         return ""
     close_matches = get_close_matches(missing.name, sorted(names), n=1)
     return f" Did you mean {str(missing.with_name(close_matches[0]))!r}?" if close_matches else ""
@@ -36,8 +36,8 @@ class NotRegularFileError(OSError):
     """The path is a folder, a pipe, a socket or a device rather than a file.
 
     Args:
-        path: Its path.
-        what: A clause, such as "it is a directory".
+        path: The path.
+        what: Clause that states the problem, such as "it is a directory".
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str) -> None:
@@ -45,24 +45,24 @@ class NotRegularFileError(OSError):
 
 
 def open_descriptor(path: str | os.PathLike[str], *, flags: int = 0) -> int:
-    """Open a file for reading. Return its descriptor.
+    """Open a regular file for reading, and return its descriptor.
 
-    The check is made on the opened file, so that it cannot be replaced in between.
+    The type is checked on the open descriptor, so the file cannot be replaced between the check and the opening.
 
     Args:
         path: The file, or a link to one.
         flags: Further flags of `os.open`.
 
     Raises:
-        OSError: It is missing or cannot be read.
-        NotRegularFileError: It is not a regular file. A pipe does not block.
+        OSError: The file is missing or cannot be read.
+        NotRegularFileError: The path is not a regular file. A pipe without a writer raises this at once too.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
-    except ValueError:  # a NUL in the name, or half a character
+    except ValueError:  # the name contains a null byte or a lone surrogate
         raise NotRegularFileError(path, "no file can have this name") from None
     except OSError as error:
-        if error.errno in _ON_A_SOCKET:
+        if error.errno in _UNOPENABLE_ERRNOS:
             raise NotRegularFileError(path, "it is not a regular file") from None
         raise
     kind = os.fstat(descriptor).st_mode
@@ -76,7 +76,7 @@ def open_binary(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file for reading, like `open(path, "rb")`.
 
     Raises:
-        OSError: It is missing, cannot be read, or is not a regular file.
+        OSError: The file is missing, cannot be read, or is not a regular file.
     """
     return os.fdopen(open_descriptor(path), "rb")
 
@@ -89,8 +89,8 @@ def read_regular(path: Path, most: int) -> bytes:
         most: Maximum size in bytes.
 
     Raises:
-        OSError: It is missing, cannot be read, or is not a regular file.
-        ValueError: It is larger than that.
+        OSError: The file is missing, cannot be read, or is not a regular file.
+        ValueError: The file is larger than `most`.
     """
     with open_binary(path) as file:
         content = file.read(most + 1)

@@ -21,7 +21,7 @@ class Requirement(NamedTuple):
     """A package that qdebug requires.
 
     Args:
-        package: Its name on the package index.
+        package: Name of the package on the package index.
         bounds: Bounds on its version, such as ">=1.23"; "" for any version.
         extra: The extra that requires it; "" for a core package.
     """
@@ -36,7 +36,7 @@ class Requirement(NamedTuple):
         return self.package.replace("-", "_").lower()
 
     @property
-    def least(self) -> str:
+    def oldest_version(self) -> str:
         """The oldest allowed version; "" for any version."""
         match = _LOWER_BOUND.search(self.bounds)
         return match[1] if match else ""
@@ -70,12 +70,12 @@ def outdated_packages() -> list[tuple[Requirement, str]]:
     """Return the imported packages that are too old, each with its installed version."""
     outdated: dict[str, tuple[Requirement, str]] = {}
     for requirement in _requirements():
-        if requirement.module in sys.modules and requirement.least:
+        if requirement.module in sys.modules and requirement.oldest_version:
             try:
                 installed = version(requirement.package)
-            except PackageNotFoundError:  # installed under another name, as onnxruntime-gpu
-                installed = str(getattr(sys.modules[requirement.module], "__version__", requirement.least))
-            if _numbers(installed) < _numbers(requirement.least):
+            except PackageNotFoundError:  # installed under another name, such as onnxruntime-gpu
+                installed = str(getattr(sys.modules[requirement.module], "__version__", requirement.oldest_version))
+            if _numbers(installed) < _numbers(requirement.oldest_version):
                 outdated.setdefault(requirement.module, (requirement, installed))
     return list(outdated.values())
 

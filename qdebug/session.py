@@ -1,4 +1,4 @@
-"""A comparison of two recordings: aligned, compared tensor by tensor, with results kept."""
+"""Compare two recordings tensor by tensor, and cache the results."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ from qdebug.version import __version__
 
 __all__ = ["DiffSession", "PairedValues", "Tokens", "open_recording", "open_sample", "opened_recording"]
 
-_PART = 4
-"""Minimum number of tensors in a worker's part."""
+_MIN_PART = 4
+"""Minimum number of tensors that a worker gets at a time."""
 
 
 def _ignore(stage: str) -> None:
@@ -72,24 +72,24 @@ def _ignore(stage: str) -> None:
 _SWAPPED = "The reference holds codes, but the backend does not; check whether the two files were swapped."
 
 
-def _is_named(limits: Limits, output: str) -> bool:
-    """Return whether the user says that an output holds logits."""
+def _has_logits_rule(limits: Limits, output: str) -> bool:
+    """Return whether a [[logits]] rule of the user matches an output."""
     return limits.logits_rule(output) is not None
 
 
-def _not_acknowledged(node: str) -> None:
+def _no_acknowledgement(node: str) -> None:
     pass
 
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
 
 Tokens = tuple[TokenIndex | None, TokenIndex | None]
-"""The token of each row of the reference and of the backend, where the user states them."""
+"""The token of each row of the reference and of the backend; None for a side without tokens from the user."""
 
 
-def _by_tokens(reference: Recording, backend: Recording, tokens: Tokens) -> tuple[Recording, Recording, str]:
-    """Return two runs with rows paired by tokens, if they state these, and a sentence about it."""
+def _pair_rows_by_tokens(reference: Recording, backend: Recording, tokens: Tokens) -> tuple[Recording, Recording, str]:
+    """Return two runs with their rows paired by tokens, and a sentence about the pairs; unchanged without tokens."""
     paired = pair_tokens(reference, backend, tokens)
     return (reference, backend, "") if paired is None else (paired.reference, paired.backend, paired.sentence)
 
@@ -100,16 +100,16 @@ class DiffSession:
     Args:
         reference: The reference run.
         backend: The backend run.
-        limits: The limits, and what may be missing; None for derived limits.
+        limits: Limits on errors, and the data that may be missing; None for derived limits.
         cache: Whether to read results from the cache of `qdebug.recording.cache`, and write them to it once all are
             computed; only for recordings in files.
-        told: Called with the current stage while the runs are aligned; an exception from it ends the work.
-        given: Pairs that the user stated, which take precedence over all others.
-        tokens: The token of each row of the reference and of the backend; None for what the recordings state.
+        on_stage: Called with the name of each stage of the alignment; an exception that it raises ends the alignment.
+        user_pairs: Pairs of tensors from the user, which take precedence over all others.
+        tokens: The token of each row of the reference and of the backend; None for the tokens in the recording, if any.
 
     Raises:
         AlignmentError: The recordings are of different networks.
-        UsageError: A stated pair names a tensor without values, or the tokens of the two runs do not fit.
+        UsageError: A pair from the user names a tensor without values, or the tokens of the two runs do not match.
 
     Attributes:
         token_sentence: How many tokens were paired; "" if rows are not paired by tokens.
@@ -127,48 +127,48 @@ class DiffSession:
         *,
         limits: Limits | None = None,
         cache: bool = False,
-        told: Callable[[str], object] | None = None,
-        given: PairList | None = None,
+        on_stage: Callable[[str], object] | None = None,
+        user_pairs: PairList | None = None,
         tokens: Tokens = (None, None),
     ) -> None:
         files = reference, backend
         cache = cache and tokens == (None, None)
-        reference, backend, self.token_sentence = _by_tokens(reference, backend, tokens)
+        reference, backend, self.token_sentence = _pair_rows_by_tokens(reference, backend, tokens)
         self._tokens = tokens
         self.reference = reference = as_compared(reference)
         self.backend = backend = as_compared(backend)
         self.limits = checked_limits(limits)
-        told = told or _ignore
-        told("reading both graphs")
+        on_stage = on_stage or _ignore
+        on_stage("reading both graphs")
         runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
         with one_thread(), np.errstate(all="ignore"):  # the same settings as when pairs are compared
-            alignment = align_runs(*runs, report_progress=told, given=given)
+            alignment = align_runs(*runs, report_progress=on_stage, given=user_pairs)
         self.backend, self.alignment = in_order_of(reference, backend, alignment)
         if self.backend is not backend:
             backend = self.backend
             runs = runs[0], IndexedRecording.of(backend)
-        told("planning what to compare")
+        on_stage("planning what to compare")
         facts, versions = tuple(result_facts(self.alignment.pairs, self.limits)), (f"numerics {NUMERICS_VERSION}",)
         self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None
 
-        def further_cache(what: str) -> ColumnCache | None:
+        def open_result_cache(what: str) -> ColumnCache | None:
             return ColumnCache.of(*files, facts=(*facts, what), versions=versions) if cache else None
 
-        self._further_cache = further_cache
+        self._open_result_cache = open_result_cache
         self._plan = plan(
             reference, backend, self.alignment, declared_graph=None if is_bare(backend) else files[1].graph
         )
         self._by_tensor = {entry.tensor: entry for entry in self._plan}
-        self._examiner = NodeComparer(reference, backend, self.alignment.pairs, self.limits, runs=runs)
+        self._comparer = NodeComparer(reference, backend, self.alignment.pairs, self.limits, runs=runs)
         self._runs = runs
-        self.timing = self._examiner.timing
+        self.timing = self._comparer.timing
         self._constants: dict[str, Pair] = {}
         self._results: list[NodeResult] = []
         self._outputs: tuple[OutputRanking, ...] | None = None
         self._causes: dict[str, str | None] = {}
         self._contributing: tuple[str, Contributions] | None = None
-        self._shared: Callable[[Sequence[PlannedNode]], Iterator[NodeResult]] | None = None
-        self._replays_shared: ShareOut | None = None
+        self._compare_in_workers: Callable[[Sequence[PlannedNode]], Iterator[NodeResult]] | None = None
+        self._replay_in_workers: ShareOut | None = None
         self.workers: tuple[Executor, Path, Path, int | None] | None = None
         self.outdated = False
 
@@ -183,21 +183,21 @@ class DiffSession:
 
     @property
     def compared(self) -> list[NodeResult]:
-        """The results so far, by the index of their entry. It grows while `results` is iterated."""
+        """The results so far, in the order of `entries`. The list grows while `results` is iterated."""
         return self._results
 
     def results(self) -> Iterator[NodeResult]:
         """Yield the result of each tensor in topological order. Each tensor is compared only once."""
-        for count in self._counted():
+        for count in self._compare_remaining():
             yield self._results[count - 1]
 
-    def _counted(self) -> Iterator[int]:
-        """Compare one tensor after another. After each, yield the number of finished tensors."""
+    def _compare_remaining(self) -> Iterator[int]:
+        """Compare the remaining tensors in order. After each, yield the number of finished tensors."""
         self._load_cached()
-        fresh = (self._shared or self._examiner.examine)(self._plan[len(self._results) :])
+        fresh = (self._compare_in_workers or self._comparer.examine)(self._plan[len(self._results) :])
         for count in range(1, self.total + 1):
             while count > len(self._results):
-                self._keep(next(fresh))
+                self._add_result(next(fresh))
             yield count
         self._write_cache()
 
@@ -211,25 +211,22 @@ class DiffSession:
             return
         with suppress(ValueError):  # the cache is damaged: compute again
             results, self._outputs = kept_results(columns, self._plan)
-            self._results = self._acknowledged(results)
+            self._results = self._with_acknowledgements(results)
             self._cache = None
 
     def _write_cache(self) -> None:
         """Write the results to the cache, once."""
         cache, self._cache = self._cache, None
         if cache is not None:
-            with suppress(ValueError):  # a value that would not come back the same
+            with suppress(ValueError):  # a result has a value that the cache could not restore exactly
                 cache.write(kept_columns(self._results, self.outputs()))
 
     def outputs(self) -> tuple[OutputRanking, ...]:
-        """Return, for each network output that may hold scores, whether its winner is still the same.
-
-        Outputs that were not compared yet are left out.
-        """
+        """Return where the reference's winners rank in the backend, for each compared output that may hold scores."""
         if self._outputs is not None:
             return self._outputs
         entries = {self._by_tensor[name].index for name in self.backend.graph.outputs if name in self._by_tensor}
-        done = [self._plan[at] for at in sorted(entries) if at < len(self._results)]
+        done = [self._plan[index] for index in sorted(entries) if index < len(self._results)]
         compared = [entry for entry in done if self._results[entry.index].metrics is not None]
 
         def load(tensor: str, sample: int, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -237,26 +234,26 @@ class DiffSession:
             return values.reference, values.backend
 
         places = partial(recorded_places, self.reference, self.backend)
-        is_named = partial(_is_named, self.limits)
-        rankings = rank_outputs(self.backend.graph, compared, places, load, named=is_named)
+        has_logits_rule = partial(_has_logits_rule, self.limits)
+        rankings = rank_outputs(self.backend.graph, compared, places, load, named=has_logits_rule)
         if len(self._results) == self.total:
             self._outputs = rankings
         return rankings
 
-    def _keep(self, node: NodeResult) -> None:
-        """Add a result, with its gain if its inputs' results are known."""
-        if node.index < len(self._results):  # another caller has compared it meanwhile
+    def _add_result(self, node: NodeResult) -> None:
+        """Add a result, with its gain if the results of its inputs are known."""
+        if node.index < len(self._results):  # another iterator over the results has compared the tensor meanwhile
             return
-        self._results += self._acknowledged([with_gain(node, self.backend.graph, self._error_of)])
+        self._results += self._with_acknowledgements([with_gain(node, self.backend.graph, self._error_of)])
 
     def _error_of(self, tensor: str) -> ErrorStats | None:
         entry = self._by_tensor.get(tensor)
         result = None if entry is None else self._result_of(entry)
         return None if result is None else result.metrics
 
-    def _acknowledged(self, nodes: Sequence[NodeResult]) -> list[NodeResult]:
+    def _with_acknowledgements(self, nodes: Sequence[NodeResult]) -> list[NodeResult]:
         """Return results with the acknowledgements of the limits in effect."""
-        reason_of = self.limits.acknowledgement if self.limits.acknowledged else _not_acknowledged
+        reason_of = self.limits.acknowledgement if self.limits.acknowledged else _no_acknowledgement
         pairs = ((node, reason_of(node.node)) for node in nodes)
         return [node if node.acknowledged == reason else replace(node, acknowledged=reason) for node, reason in pairs]
 
@@ -264,10 +261,10 @@ class DiffSession:
         """Replace the acknowledged nodes of the limits, without comparing again.
 
         Args:
-            entries: As `qdebug.limits.limits_file.acknowledge` returns them.
+            entries: The new entries, `acknowledged` of the limits that `qdebug.limits.limits_file.acknowledge` returns.
         """
         self.limits = replace(self.limits, acknowledged=entries)
-        self._results = self._acknowledged(self._results)
+        self._results = self._with_acknowledgements(self._results)
 
     def result(
         self,
@@ -286,7 +283,7 @@ class DiffSession:
         Raises:
             AlignmentError: No pair has comparable values.
         """
-        for count in self._counted():
+        for count in self._compare_remaining():
             if progress is not None:
                 progress(count, self.total)
         summary = sum_up(
@@ -300,13 +297,13 @@ class DiffSession:
             if contributors and not self._seems_swapped
             else None,
             growing=self._growth if contributors and not self._seems_swapped else None,
-            errors=self._examiner.errors_by_input,
+            errors=self._comparer.errors_by_input,
             remark=_SWAPPED if self._seems_swapped else self._token_remark,
             cause=self._cause if self.limits.explain else None,
         )
-        return self._diagnosed(summary, contributors=contributors, thorough=thorough)
+        return self._add_diagnosis(summary, contributors=contributors, thorough=thorough)
 
-    def _diagnosed(self, result: RunComparison, *, contributors: bool, thorough: bool) -> RunComparison:
+    def _add_diagnosis(self, result: RunComparison, *, contributors: bool, thorough: bool) -> RunComparison:
         """Return a comparison with its diagnosis."""
         table, graph, contributing = ResultTable(result.nodes), self.backend.graph, None
         if (
@@ -339,57 +336,59 @@ class DiffSession:
 
     @cached_property
     def _seems_swapped(self) -> bool:
-        """Whether the reference holds codes with scales and the backend holds none."""
+        """Whether the reference computes with codes and the backend does not."""
         graph = self.reference.graph
         coded = any(graph.tensors[name].quant is not None for node in graph.nodes for name in node.outputs if name)
         return coded and not computes_with_codes(self.backend)
 
     def _cause(self, node: NodeResult) -> str | None:
-        """Search for the reason why no known arithmetic reproduces a node's codes."""
-        if node.tensor not in self._causes:  # verdict and diagnosis both need it
+        """Return why no known arithmetic reproduces a node's codes; None if the search finds no reason."""
+        if node.tensor not in self._causes:  # the search is slow, and verdict and diagnosis both need its result
             make = partial(cause_of_codes, self.backend, node.tensor)
             with one_thread(), np.errstate(all="ignore"):
-                self._causes[node.tensor] = self.made_once(f"cause of {node.tensor}", CodeCause, make).sentence
+                self._causes[node.tensor] = self.load_or_compute(f"cause of {node.tensor}", CodeCause, make).sentence
         return self._causes[node.tensor]
 
-    def made_once(self, what: str, kind: type[_Made], make: Callable[[], _Made]) -> _Made:
-        """Return a result from the cache, or compute it and write it to the cache.
+    def load_or_compute(self, what: str, kind: type[_Result], make: Callable[[], _Result]) -> _Result:
+        """Return a result from the cache, or else compute it and write it to the cache.
 
         Args:
-            what: Identifies it among the results of the same two runs.
-            kind: Its dataclass, see `qdebug.compare.result.kept.to_columns`.
-            make: Computes it.
+            what: Key of the result among all results of the same two runs.
+            kind: Dataclass of the result, see `qdebug.compare.result.kept.to_columns`.
+            make: Computes the result.
         """
-        cache = self._further_cache(what)
+        cache = self._open_result_cache(what)
         columns = None if cache is None else cache.read()
         with suppress(ValueError):  # the cache is damaged: compute again
             if columns is not None:
-                cached: _Made = from_columns(columns, kind, 1)[0]
+                cached: _Result = from_columns(columns, kind, 1)[0]
                 return cached
         computed = make()
         if cache is not None:
-            with suppress(ValueError):  # a value that would not come back the same
+            with suppress(ValueError):  # the result has a value that the cache could not restore exactly
                 cache.write(to_columns([computed], kind))
         return computed
 
     def _contributions(self, table: ResultTable, output: NodeResult, *, thorough: bool) -> Contributions:
-        most = None if thorough else CONTRIBUTORS_REPLAYED
-        what = f"shares of {output.tensor}, {most}"
+        max_replays = None if thorough else CONTRIBUTORS_REPLAYED
+        what = f"shares of {output.tensor}, {max_replays}"
         if self._contributing is None or self._contributing[0] != what:
-            make = partial(self._examiner.contributions, self._plan, table, output, replayed=most)
-            self._contributing = what, self.made_once(what, Contributions, make)
+            make = partial(self._comparer.contributions, self._plan, table, output, replayed=max_replays)
+            self._contributing = what, self.load_or_compute(what, Contributions, make)
         return self._contributing[1]
 
     def _joint_share(self, output: str, tensors: Sequence[str]) -> float | None:
-        """Replay the own errors of several tensors to an output together, once."""
-        compute = partial(self._examiner.joint_share, self._plan, output, tensors)
+        """Return the share of an output's error that the own errors of several tensors cause together, cached."""
+        compute = partial(self._comparer.joint_share, self._plan, output, tensors)
         what = f"joint share of {output}: {[*tensors]}"
-        return self.made_once(what, CachedShare, lambda: CachedShare(share=compute())).share
+        return self.load_or_compute(what, CachedShare, lambda: CachedShare(share=compute())).share
 
     def _growth(self, output: NodeResult) -> Growth | None:
-        """Measure how rounding errors add up at an output, once."""
-        compute = partial(self._examiner.growth, self._plan, output)
-        return self.made_once(f"growth at {output.tensor}", CachedGrowth, lambda: CachedGrowth(growth=compute())).growth
+        """Return whether rounding errors add up on their way to an output, cached."""
+        compute = partial(self._comparer.growth, self._plan, output)
+        return self.load_or_compute(
+            f"growth at {output.tensor}", CachedGrowth, lambda: CachedGrowth(growth=compute())
+        ).growth
 
     def budget(
         self,
@@ -406,22 +405,22 @@ class DiffSession:
         Args:
             least: Minimum share of an output's error for which a node gets its own entry.
             places: Samples and steps to use; None for all.
-            parts: Whether to also replay the parts of each node's error.
+            parts: Whether to also replay the parts of each node's error separately.
             only: The backend's outputs to use; None for all.
             progress: Called with the number of finished tasks and their total, output by output.
             kept: Earlier replays, which are reused and extended, so that an interrupted budget can be continued.
         """
-        for _ in self._counted():
+        for _ in self._compare_remaining():
             pass
         compute = partial(
-            self._examiner.budget,
+            self._comparer.budget,
             self._plan,
             self._results,
             least=least,
             places=places,
             parts=parts,
             progress=progress,
-            share_out=self._replays_shared,
+            share_out=self._replay_in_workers,
             cached_powers=kept,
         )
         names = [name for name in self.backend.graph.outputs if only is None or name in only]
@@ -440,18 +439,18 @@ class DiffSession:
             sample: The only sample that this session compares; None for all.
         """
         paths = absolute_path(reference), absolute_path(backend)
-        # Pickled once, not once per worker.
-        given = pickle.dumps((paths, sample, self._tokens, self.alignment.pairs, self.limits))
+        # Pickle these once here, because the executor pickles its function again for every task.
+        arguments = pickle.dumps((paths, sample, self._tokens, self.alignment.pairs, self.limits))
         self.workers = executor, *paths, sample
-        shared = _Shared(os.urandom(16).hex(), __version__, given)
-        self._shared = partial(self._examine_in_workers, executor, partial(_examine_part, shared))
-        self._replays_shared = partial(in_workers, executor, partial(_replay_part, shared))
+        shared = _SharedComparison(os.urandom(16).hex(), __version__, arguments)
+        self._compare_in_workers = partial(self._examine_in_workers, executor, partial(_examine_part, shared))
+        self._replay_in_workers = partial(in_workers, executor, partial(_replay_part, shared))
 
     def _examine_in_workers(
-        self, executor: Executor, work: Callable[[Sequence[PlannedNode]], _Part], entries: Sequence[PlannedNode]
+        self, executor: Executor, work: Callable[[Sequence[PlannedNode]], _PartResult], entries: Sequence[PlannedNode]
     ) -> Iterator[NodeResult]:
         """Compare tensors in workers."""
-        for results, timing in in_workers(executor, work, in_parts(entries, least=_PART)):
+        for results, timing in in_workers(executor, work, in_parts(entries, least=_MIN_PART)):
             self.timing.add(timing)
             yield from results
 
@@ -464,21 +463,21 @@ class DiffSession:
         Raises:
             UsageError: No compared tensor has this name, or the pattern matches several nodes.
         """
-        return self._named.find(name)
+        return self._entries_by_name.find(name)
 
     @cached_property
-    def _named(self) -> NamedEntries[PlannedNode]:
+    def _entries_by_name(self) -> NamedEntries[PlannedNode]:
         return NamedEntries(self._plan)
 
     def part(self, name: str) -> PlannedNode:
-        """Return a compared tensor by name, like `entry`, or the part of the network that contains a node.
+        """Return the compared tensor with a name, like `entry`, or the one with which a node is judged.
 
-        A node or tensor of the backend that is not compared itself is judged with the first compared tensor below it.
+        A node or tensor of the backend that is not compared itself is judged with the next compared tensor downstream.
 
         Raises:
-            UsageError: No compared tensor has this name or depends on it.
+            UsageError: No compared tensor has this name, or is downstream of the node or tensor with this name.
         """
-        if self._named.exact(name) is None:
+        if self._entries_by_name.exact(name) is None:
             part_name = part_of(self.backend.graph, name, self._by_tensor)
             if part_name is not None:
                 return self._by_tensor[part_name]
@@ -494,9 +493,9 @@ class DiffSession:
         return self._reader(tensor).values(sample, step)
 
     def pair(self, tensor: str, *, sample: int = 0, step: int = 0) -> OpenPair:
-        """Open both sides of a tensor, whether or not it is compared yet, to read parts of it.
+        """Open both sides of a tensor, to read parts of it. The tensor need not be compared yet.
 
-        The session keeps no state for it, so another thread may call it during a comparison.
+        This does not change the session, so another thread may call it during a comparison.
 
         Args:
             tensor: Backend tensor.
@@ -512,8 +511,8 @@ class DiffSession:
     def constants(self, tensor: str) -> tuple[list[NodeResult], list[str]]:
         """Compare the weights, biases and other constants that a tensor is computed from.
 
-        From then on, `pair` and `profile` accept their names too, and return the values that are compared here. The
-        reference's values include the operators that the backend folded into its constants.
+        Afterwards, `pair` and `profile` accept the names of these constants too, and return the values compared here.
+        If the backend folded operators into a constant, they are applied to the reference's values first.
 
         Args:
             tensor: Backend tensor.
@@ -536,10 +535,10 @@ class DiffSession:
         return results, alone
 
     def folded_in(self, tensor: str) -> str:
-        """Return the operators folded into the reference's values for a pair of constants; "" if there are none.
+        """Return the operators that are applied to the reference's side of a pair of constants; "" if there are none.
 
         Args:
-            tensor: The backend's constant, of a result that `constants` returned.
+            tensor: The backend's constant, from a result that `constants` returned.
         """
         return self._constant_pairs.folded_in(tensor)
 
@@ -553,8 +552,8 @@ class DiffSession:
         Args:
             tensor: Backend tensor, node or reference tensor.
             k: Maximum number of elements.
-            sample: Of one sample; None for the sample with the largest difference.
-            step: Of one step of a stateful net.
+            sample: The sample; None for the sample with the largest difference.
+            step: The step of a stateful net.
         """
         entry = self.entry(tensor)
         if sample is None:
@@ -584,8 +583,8 @@ class DiffSession:
             axis: Channel axis in the reference's order of dimensions; None to guess it (`channel_axis`).
             bins: Number of bins of the value histograms.
             k: Number of worst elements to keep.
-            cancelled: Called after every block of 32768 elements (well under a millisecond), so that a reading thread
-                can be stopped; once it returns True, the rest is skipped.
+            cancelled: Called after every block of 32768 elements (well under a millisecond), so that a thread that
+                reads a profile can be stopped; once it returns True, the rest is skipped.
 
         Returns:
             The profile; None if it was cancelled.
@@ -616,13 +615,13 @@ class DiffSession:
 
 
 def _main_output(result: RunComparison, table: ResultTable, graph: Graph) -> str:
-    """Return the output whose shares are shown: the worst one that holds scores, else the worst of all."""
+    """Return the output whose contributions are shown: the worst output with scores, else the worst of all."""
     scores = [row for row in table.rows_of(each.tensor for each in result.outputs) if table.carried[row] > 0]
     row = max(scores, key=table.carried.__getitem__) if scores else worst_output(table, graph)
     return table[row].tensor
 
 
-_Part = tuple[list[NodeResult], Timing]
+_PartResult = tuple[list[NodeResult], Timing]
 """Results from a worker, and the time that they took."""
 
 
@@ -641,49 +640,49 @@ class _Worker(threading.local):
     """Caches the open recordings of a comparison in a worker, since opening a large network takes seconds."""
 
     comparison: str = ""
-    examiner: NodeComparer | None = None
+    comparer: NodeComparer | None = None
 
 
 _worker = _Worker()
 
 
 @dataclass(frozen=True, slots=True)
-class _Shared:
+class _SharedComparison:
     """A comparison that workers share.
 
     Args:
-        comparison: Identifies it.
-        version: Version of qdebug that requests it.
-        given: The two paths, the only sample to compare, stated tokens, all pairs and the limits, pickled.
+        comparison: Unique id of the comparison.
+        version: Version of qdebug of the process that shares it.
+        arguments: The two paths, the only sample to compare, the user's tokens, all pairs and the limits, pickled.
     """
 
     comparison: str
     version: str
-    given: bytes
+    arguments: bytes
 
-    def examiner(self) -> NodeComparer:
-        """Return the comparer of this comparison, in a worker."""
+    def open_comparer(self) -> NodeComparer:
+        """Return the comparer of this comparison in a worker, which opens the recordings on first use."""
         check_version(self.version)
-        examiner = _worker.examiner
-        if examiner is None or _worker.comparison != self.comparison:
-            _worker.examiner = None  # free the previous one first
-            paths, sample, tokens, pairs, limits = pickle.loads(self.given)  # noqa: S301  made above, by this program
+        comparer = _worker.comparer
+        if comparer is None or _worker.comparison != self.comparison:
+            _worker.comparer = None  # free the previous one first
+            paths, sample, tokens, pairs, limits = pickle.loads(self.arguments)  # noqa: S301  pickled by `compare_in`
             reference, backend = (open_sample(path, sample) for path in paths)
-            reference, backend, _ = _by_tokens(reference, backend, tokens)
+            reference, backend, _ = _pair_rows_by_tokens(reference, backend, tokens)
             reference, backend = as_compared(reference), as_compared(backend)
             runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
-            examiner = NodeComparer(reference, backend, pairs, limits, runs=runs)
-            _worker.comparison, _worker.examiner = self.comparison, examiner
-        return examiner
+            comparer = NodeComparer(reference, backend, pairs, limits, runs=runs)
+            _worker.comparison, _worker.comparer = self.comparison, comparer
+        return comparer
 
 
-def _examine_part(shared: _Shared, part: Sequence[PlannedNode]) -> _Part:
-    """Compare some pairs in a worker."""
-    examiner = shared.examiner()
-    examiner.timing = Timing()
-    return list(examiner.examine(part)), examiner.timing
+def _examine_part(shared: _SharedComparison, part: Sequence[PlannedNode]) -> _PartResult:
+    """Compare a part of the tensors in a worker."""
+    comparer = shared.open_comparer()
+    comparer.timing = Timing()
+    return list(comparer.examine(part)), comparer.timing
 
 
-def _replay_part(shared: _Shared, task: BudgetTask) -> BudgetPowers:
+def _replay_part(shared: _SharedComparison, task: BudgetTask) -> BudgetPowers:
     """Run replays of a budget in a worker."""
-    return shared.examiner().budget_powers(task)
+    return shared.open_comparer().budget_powers(task)

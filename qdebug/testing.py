@@ -1,4 +1,4 @@
-"""Assertions on arrays and recordings, for tests; their messages say what is wrong and where.
+"""Assertions on arrays and recordings, for tests. Their messages state what is wrong and where.
 
     from qdebug.testing import assert_close
 
@@ -84,22 +84,22 @@ def assert_close(
     Args:
         reference: An array of real values, or a recording: a path, an open recording, or a closed recorder.
         backend: The same kind of object; an array of codes if `scale` is given.
-        limits: The limits; `qdebug.load_limits(path)` reads the limits in a file.
-        scale: Real units per code of a backend array; one, or one per channel along `axis`.
-        zero_point: The backend array's code of real 0.
-        axis: The backend array's channel axis.
+        limits: The limits; `qdebug.load_limits(path)` reads them from a file.
+        scale: Scale of a backend array of codes, in real units per code: one number, or one per channel along `axis`.
+        zero_point: The code that represents real 0 in the backend array.
+        axis: Channel axis of the backend array.
         name: Name of the arrays, for the message.
-        **bounds: Limits by name, in place of those in `limits`: min_sqnr, max_lsb, atol, rtol, max_saturation; for
+        **bounds: Limits by name, which override those in `limits`: min_sqnr, max_lsb, atol, rtol, max_saturation; for
             recordings also min_output_sqnr.
 
     Raises:
         AssertionError: They are further apart than allowed; for recordings, a `ComparisonError` with the whole result.
-        UsageError: An array is compared with a recording, a limit has an unknown name or invalid value, steps or
-            saturation are limited without a scale, the scale does not match, or an array does not hold numbers.
+        UsageError: An array is compared with a recording, a limit has an unknown name or invalid value, max_lsb or
+            max_saturation is given without a scale, the scale does not match, or an array does not hold numbers.
         RecordingError: A file cannot be read.
     """
     __tracebackhide__ = True
-    limits_in_force = _limits(limits, bounds)
+    limits_in_force = _merge_limits(limits, bounds)
     sides = [_is_run(side) for side in (reference, backend)]
     if sides[0] != sides[1]:
         raise UsageError(
@@ -112,10 +112,10 @@ def assert_close(
     if scale is None and (axis is not None or np.any(np.asarray(zero_point) != 0)):
         raise UsageError("A zero point or an axis needs a scale.", hint="Give scale= too.")
     if sides[0]:
-        check_close(_openable(reference), _openable(backend), limits=limits_in_force)
+        check_close(_to_openable(reference), _to_openable(backend), limits=limits_in_force)
         return
-    reference_array, backend_array = _array(reference, "reference"), _array(backend, "backend")
-    quant = None if scale is None else _quant(backend_array, scale, zero_point, axis)
+    reference_array, backend_array = _to_array(reference, "reference"), _to_array(backend, "backend")
+    quant = None if scale is None else _make_quant(backend_array, scale, zero_point, axis)
     _check_arrays(reference_array, backend_array, limits_in_force, quant, name)
 
 
@@ -129,11 +129,11 @@ def check_close(
         RecordingError: A file cannot be read.
     """
     __tracebackhide__ = True
-    # No cache: a test leaves no files, and its recording is compared only once.
+    # Without the cache: a test should leave no files, and compares its recording only once.
     with opened_recording(reference) as reference_recording, opened_recording(backend) as backend_recording:
         result = DiffResult.made_of(DiffSession(reference_recording, backend_recording, limits=limits).result())
     if result.exit_code:
-        paths = [_path(side) for side in (reference, backend)]
+        paths = [_path_of_run(side) for side in (reference, backend)]
         files = (paths[0], paths[1]) if paths[0] is not None and paths[1] is not None else None
         raise ComparisonError("\n".join(failure_lines(result, files=files)), result=result, files=files)
     return result
@@ -157,7 +157,7 @@ def assert_explained(backend: Run, *, allow: Sequence[str] | str = (), limits: L
     from qdebug.api import explain
     from qdebug.compare.explaining.explanation import ExplainStatus
 
-    explanation = explain(_openable(backend), limits=limits)
+    explanation = explain(_to_openable(backend), limits=limits)
     patterns = (allow,) if isinstance(allow, str) else tuple(allow)
     judged = [n for n in explanation.nodes if n.status not in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT)]
     unexplained = [
@@ -184,7 +184,7 @@ def _explained_line(node: NodeExplanation) -> str:
     return f"  {safe_text(node.op, limit=40)} {safe_text(node.node, limit=120)}{safe_text(reason, limit=300)}"
 
 
-def _limits(limits: Limits | None, bounds: dict[str, Any]) -> Limits:
+def _merge_limits(limits: Limits | None, bounds: dict[str, Any]) -> Limits:
     for name in bounds:
         if name not in ALL_BOUNDS:
             names = ", ".join(ALL_BOUNDS)
@@ -196,18 +196,18 @@ def _is_run(side: object) -> bool:
     return isinstance(side, str | os.PathLike | Recording | Recorder)
 
 
-def _openable(side: Any) -> str | Path | Recording:
+def _to_openable(side: Any) -> str | Path | Recording:
     __tracebackhide__ = True
     if not _is_run(side):
         raise UsageError(f"A {type(side).__name__} is not a recording.", hint="Give a path or an open recording.")
     if isinstance(side, os.PathLike):
         return Path(side)
     if not isinstance(side, Recorder):
-        return side  # type: ignore[no-any-return]  # the remaining types of `_is_run`
+        return side  # type: ignore[no-any-return]  # only str and Recording are left of the types in `_is_run`
     return side.recording if side.path is None else side.path
 
 
-def _array(side: Any, title: str) -> np.ndarray:
+def _to_array(side: Any, title: str) -> np.ndarray:
     __tracebackhide__ = True
     try:
         return np.asarray(side)
@@ -217,7 +217,7 @@ def _array(side: Any, title: str) -> np.ndarray:
         ) from error
 
 
-def _quant(codes: np.ndarray, scale: npt.ArrayLike, zero_point: npt.ArrayLike, axis: int | None) -> QuantParams:
+def _make_quant(codes: np.ndarray, scale: npt.ArrayLike, zero_point: npt.ArrayLike, axis: int | None) -> QuantParams:
     __tracebackhide__ = True
     try:
         quant = QuantParams(dtype=logical_name(codes.dtype), scale=scale, zero_point=zero_point, axis=axis)  # type: ignore[arg-type]
@@ -234,7 +234,7 @@ def _quant(codes: np.ndarray, scale: npt.ArrayLike, zero_point: npt.ArrayLike, a
     return quant
 
 
-def _path(side: str | Path | Recording) -> Path | None:
+def _path_of_run(side: str | Path | Recording) -> Path | None:
     if isinstance(side, str | Path):
         return Path(side)
     path = getattr(side, "path", None)

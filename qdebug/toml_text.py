@@ -1,4 +1,4 @@
-"""Parse untrusted TOML. Text whose parsed form would take far more memory than the text itself is refused."""
+"""Parse untrusted TOML. Text that would take far more memory when parsed than as text is rejected."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 __all__ = ["line_of", "parse_toml"]
 
-_MOST_PARTS = 32
+_MAX_KEY_PARTS = 32
 """Maximum number of parts of a dotted key.
 
 Python's parser keeps every prefix of a key: 20,000 parts in 40 KB take 1.6 GB.
 """
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\'[^\'\n]*+\'')
-_DEEP_KEY = re.compile(rf'(?<![\w"-])(?:(?:[\w-]++|"")[ \t]*+\.[ \t]*+){{{_MOST_PARTS}}}')
+_DEEP_KEY = re.compile(rf'(?<![\w"-])(?:(?:[\w-]++|"")[ \t]*+\.[ \t]*+){{{_MAX_KEY_PARTS}}}')
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -24,17 +24,17 @@ def parse_toml(text: str) -> dict[str, Any]:
         text: The content of a file.
 
     Raises:
-        ValueError: It is not valid TOML, or a key has too many dotted parts.
-        RecursionError: It is nested too deeply.
+        ValueError: The text is not valid TOML, or a key has too many dotted parts.
+        RecursionError: The text is nested too deeply.
     """
-    deep = _DEEP_KEY.search(_STRING.sub('""', text))
-    if deep is not None:
-        raise ValueError(f"a key that begins with {deep[0][:40]!r} has more than {_MOST_PARTS} parts")
+    deep_key = _DEEP_KEY.search(_STRING.sub('""', text))
+    if deep_key is not None:
+        raise ValueError(f"a key that begins with {deep_key[0][:40]!r} has more than {_MAX_KEY_PARTS} parts")
     return tomllib.loads(text)
 
 
 def line_of(text: str, position: str, key: str, *, prefix: str = "") -> int | None:
-    """Return the line of a key, counted from 1; None if the text has an unusual layout.
+    """Return the line number of a key, counted from 1; None if the layout of the text is too unusual to find it.
 
     Args:
         text: The content of a file.

@@ -1,7 +1,7 @@
 """Accuracy of recorded runs against labels, and whether a quantized run loses more than an allowed margin.
 
-All runs have the same samples, so a loss is judged on paired differences: only samples that exactly one of the two runs
-gets right count.
+All runs have the same samples, so a loss is judged on paired differences: only samples that exactly one of two runs
+gets right matter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qdebug.model.recording import quant_of
 from qdebug.model.thresholds.accuracy import ACCURACY_MAX_LOSS
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.paired import paired_loss, proportion, samples_needed
-from qdebug.running.output_metric import Metric, Outputs, confidence, evaluate_metric, find_metric
+from qdebug.running.output_metric import Metric, Outputs, confidence_interval, evaluate_metric, find_metric
 
 __all__ = [
     "AccuracyOptions",
@@ -39,7 +39,7 @@ __all__ = [
 _TOP_K = (1, 5)
 """The k of top-k: the label must be among the k highest scores."""
 _COMPARED_SAMPLES = 8
-"""Number of samples whose inputs are compared. Different inputs differ in the first samples already."""
+"""Number of samples whose inputs are compared. If two runs have different inputs, the first samples show it."""
 
 Interval = tuple[float, float]
 
@@ -78,7 +78,7 @@ class Measure(JsonObject):
     Args:
         name: "top-1", "top-5", or the metric as specified by the user.
         value: A share, or the metric's value.
-        interval: Its 95 % confidence interval, or None for a metric of fewer than two samples.
+        interval: 95 % confidence interval of the value, or None for a metric of fewer than two samples.
         right: Whether each row is right, bool, or None for a metric.
         ties: The smallest and the largest value over all ways of breaking ties, or None if they are equal.
     """
@@ -104,7 +104,7 @@ class RunAccuracy(JsonObject):
         rows: Number of rows of scores, or of samples for a metric.
         classes: Number of scores in a row, or 0 for a metric.
         broken: Number of rows with a NaN.
-        measures: Its accuracies.
+        measures: The measures of the run, such as top-1.
         top_score: Mean of the highest score of each row without a NaN, or None if there are no such rows.
     """
 
@@ -238,7 +238,7 @@ def accuracy(
         progress: Called with the number of runs read so far and the total.
 
     Raises:
-        UsageError: The labels do not fit the scores, runs have different samples, or an output has to be named.
+        UsageError: The labels do not match the scores, runs have different samples, or an output has to be named.
         RecordingError: Outputs were not recorded.
     """
     scored_runs = []
@@ -265,13 +265,13 @@ def accuracy(
         runs=tuple(run.accuracy for run in scored_runs),
         pairs=pairs,
         labels=digest,
-        notes=tuple(_notes(scored_runs, pairs)),
+        notes=tuple(_report_notes(scored_runs, pairs)),
         shortcomings=tuple(_shortcomings(scored_runs, options)),
     )
 
 
 class _ScoredRun:
-    """A run with its scores, and with its accuracy in `found`.
+    """A run with its scores and its accuracy.
 
     Args:
         name: The recording, as given by the user.
@@ -286,11 +286,11 @@ class _ScoredRun:
         self.outputs: list[Outputs] = []
         self.scores = np.zeros((0, 0), np.float32)
         self.places = recording.places()
-        self.accuracy = self._rank_labels() if self.metric is None else self._collect_outputs()
+        self.accuracy = self._measure_top_k() if self.metric is None else self._collect_outputs()
 
     @property
     def unit(self) -> str:
-        """The noun for its rows."""
+        """The noun for the rows of this run, in messages."""
         return "rows of scores" if self.metric is None else "samples"
 
     @property
@@ -298,7 +298,7 @@ class _ScoredRun:
         """Number of rows of scores, or of samples."""
         return self.accuracy.rows
 
-    def _run(self, rows: int, measures: tuple[Measure, ...], **facts: Any) -> RunAccuracy:
+    def _make_run_accuracy(self, rows: int, measures: tuple[Measure, ...], **facts: Any) -> RunAccuracy:
         is_quantized = _is_quantized(self.recording.graph)
         score_facts: dict[str, Any] = {"output": "", "classes": 0, "broken": 0, **facts}
         return RunAccuracy(
@@ -313,9 +313,9 @@ class _ScoredRun:
     def _load_real(self, tensor: str, place: tuple[int, int]) -> np.ndarray:
         return dequantize(self.recording.load(tensor, *place), quant_of(self.recording, tensor, *place))
 
-    def _rank_labels(self) -> RunAccuracy:
+    def _measure_top_k(self) -> RunAccuracy:
         output = _scores_output(self.name, self.recording, self.options.scores)
-        rows = [_rows(self._load_real(output, place), output, self.name) for place in self.places]
+        rows = [_to_rows(self._load_real(output, place), output, self.name) for place in self.places]
         if not rows:
             raise RecordingError(f"{self.name!r} holds no samples.", hint="Record the network's outputs.")
         if len({scores.shape[-1] for scores in rows}) > 1:
@@ -349,7 +349,7 @@ class _ScoredRun:
         row_count, classes = self.scores.shape
         top_score = None if has_nan.all() else float(self.scores[~has_nan].max(axis=-1).mean(dtype=np.float64))
         facts = {"output": output, "classes": classes, "broken": int(has_nan.sum()), "top_score": top_score}
-        return self._run(row_count, tuple(measures), **facts)
+        return self._make_run_accuracy(row_count, tuple(measures), **facts)
 
     def _collect_outputs(self) -> RunAccuracy:
         names = self.recording.graph.outputs
@@ -363,10 +363,10 @@ class _ScoredRun:
                 f"{len(self.places)}.",
                 hint="Give one label for each sample along the first axis.",
             )
-        return self._run(len(self.outputs), ())
+        return self._make_run_accuracy(len(self.outputs), ())
 
     def outputs_named_like(self, reference: _ScoredRun) -> list[Outputs]:
-        """Return the outputs under the reference's names, matched by name or else all in order."""
+        """Return the outputs under the reference's names, paired by name, or else in order."""
         own_names, reference_names = self.recording.graph.outputs, reference.recording.graph.outputs
         if set(reference_names) <= set(own_names):
             return self.outputs
@@ -384,9 +384,9 @@ class _ScoredRun:
         labels = None if self.labels is None else list(self.labels)
         value = evaluate_metric(metric, own_outputs, reference_outputs, labels)
         measure = Measure(
-            name=metric.name, value=value, interval=confidence(metric, own_outputs, reference_outputs, labels)
+            name=metric.name, value=value, interval=confidence_interval(metric, own_outputs, reference_outputs, labels)
         )
-        return self._run(len(own_outputs), (measure,))
+        return self._make_run_accuracy(len(own_outputs), (measure,))
 
 
 def _is_quantized(graph: Graph) -> bool:
@@ -425,8 +425,8 @@ def _scores_output(name: str, recording: Recording, asked_name: str | None) -> s
     return outputs_by_name[asked_name]
 
 
-def _rows(array: np.ndarray, output: str, name: str) -> np.ndarray:
-    """Return scores as rows (rows, classes), dropping trailing extents of 1.
+def _to_rows(array: np.ndarray, output: str, name: str) -> np.ndarray:
+    """Return scores as an array (rows, classes), without trailing extents of 1.
 
     Raises:
         UsageError: A row has only one score, or the values are not numbers.
@@ -446,7 +446,7 @@ def _check_labels(labels: np.ndarray | None, scores: np.ndarray, name: str) -> n
     """Return labels as class numbers, one for each row.
 
     Raises:
-        UsageError: There are too many or too few, or one is not a class.
+        UsageError: There are too many or too few labels, or a label is not a class number.
     """
     if labels is None:
         raise UsageError("Top-k accuracy needs labels.", hint="Give them: --labels FILE, or --metric FILE.py:FUNCTION.")
@@ -475,10 +475,10 @@ def _check_labels(labels: np.ndarray | None, scores: np.ndarray, name: str) -> n
 
 
 def _pair_indices(runs: Sequence[_ScoredRun]) -> Iterator[tuple[int, int]]:
-    """Yield indices of references and backends.
+    """Yield pairs of indices of a reference and a backend.
 
-    The first float run is the reference of all other runs. The first float run of the same backend is a reference of
-    quantized runs.
+    The first float run is the reference of all other runs. A quantized run is also compared with the first float run
+    of the same backend.
     """
     floats = [index for index, run in enumerate(runs) if not run.accuracy.quantized]
     first_reference = floats[0] if floats else 0
@@ -537,7 +537,7 @@ def row_loss(name: str, reference: np.ndarray, backend: np.ndarray, within: floa
     Args:
         name: The measure.
         reference: Whether each row is right in the reference, bool.
-        backend: The same for the backend.
+        backend: Whether each row is right in the backend, bool.
         within: The largest allowed loss, or None for the default.
     """
     margin = ACCURACY_MAX_LOSS if within is None else within
@@ -557,7 +557,7 @@ def row_loss(name: str, reference: np.ndarray, backend: np.ndarray, within: floa
 
 
 def _metric_loss(metric: Metric, reference: _ScoredRun, backend: _ScoredRun) -> Loss:
-    """Return the loss in a metric, with an interval by resampling the samples."""
+    """Return the loss in a metric, with a confidence interval from resampling."""
     reference_outputs, backend_outputs = reference.outputs, backend.outputs_named_like(reference)
     labels = None if reference.labels is None else list(reference.labels)
 
@@ -592,16 +592,16 @@ def _metric_loss(metric: Metric, reference: _ScoredRun, backend: _ScoredRun) -> 
         if math.isfinite(reference_value)
         else 0.0
     )
-    interval = confidence(difference, backend_outputs, reference_outputs, labels)
+    interval = confidence_interval(difference, backend_outputs, reference_outputs, labels)
     samples_to_decide = None
     if interval is not None and interval[0] <= margin < interval[1] and value != margin:
-        # the width of an interval shrinks with the root of the number of samples
+        # The width of the interval shrinks with the square root of the number of samples.
         half_width = (interval[1] - interval[0]) / 2
         samples_to_decide = math.ceil(len(backend_outputs) * (half_width / abs(margin - value)) ** 2)
     return Loss(name=metric.name, value=value, interval=interval, margin=margin, needed=samples_to_decide)
 
 
-def _notes(runs: Sequence[_ScoredRun], pairs: Sequence[PairAccuracy]) -> Iterator[str]:
+def _report_notes(runs: Sequence[_ScoredRun], pairs: Sequence[PairAccuracy]) -> Iterator[str]:
     for run in runs:
         if run.accuracy.broken:
             yield f"{run.name}: {run.accuracy.broken} of {run.rows} rows have a NaN and count as wrong"

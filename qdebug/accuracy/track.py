@@ -1,7 +1,7 @@
-"""A history of results in an SQLite file, and the changes in it. Begin at `track` and `history`.
+"""A history of results in an SQLite file, and the changes in it: `track` and `history`.
 
-Every run is added in one transaction, all or nothing, so that several processes may write to one file. Triggers prevent
-changing or deleting rows.
+All runs of a command are added in one transaction, so that several processes may write to one file. Triggers prevent
+rows from being changed or deleted.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _APPLICATION_ID = 0x71646267
 """SQLite application id of the file: "qdbg" in ASCII."""
 _VERSION = 1
 _TIMEOUT = 60.0
-_TOP_SCORE = "top score"
-"""The measure of the winners' mean score."""
 """Seconds to wait for other writing processes or for git."""
+_TOP_SCORE = "top score"
+"""Name of the measure with the winners' mean score."""
 _SQLITE_MAGIC = b"SQLite format 3\0"
 
 _SCHEMA = """
@@ -85,7 +85,7 @@ class TrackedValue:
         name: The node, or its tensor if it has several, or "" for the whole network.
         measure: The measure, such as "top-1" or "sqnr_db".
         value: The number, or None if there is none.
-        status: Its status, as one word.
+        status: Status of the number, as one word.
         good: Whether the status is good.
         right: Whether each row is right, bool, or None if there are no rows.
     """
@@ -107,7 +107,7 @@ class Tracked:
         network: The model.
         backend: The backend, with its options.
         cpu: The processor.
-        good: Whether all its values are good.
+        good: Whether all values of the run are good.
         values: The numbers.
         labels: Hash of the labels, or "".
         commit: The commit of the current folder, or "" outside a repository.
@@ -255,7 +255,7 @@ def tracked_accuracy(report: AccuracyReport) -> list[Tracked]:
 
 
 def _with_unique_networks(runs: Sequence[Tracked], titles: Sequence[str]) -> list[Tracked]:
-    """Add the file to the network's name if runs of one command share network and backend, to keep two series."""
+    """Append the file's name to the network's if runs of one command share network and backend, as separate series."""
     counts = Counter((run.network, run.backend) for run in runs)
     return [
         replace(run, network=f"{run.network} {title}") if counts[run.network, run.backend] > 1 else run
@@ -264,7 +264,11 @@ def _with_unique_networks(runs: Sequence[Tracked], titles: Sequence[str]) -> lis
 
 
 def tracked_diffs(results: Mapping[str, RunComparison]) -> list[Tracked]:
-    """Return the entries of comparisons with one reference, by the files of the backends."""
+    """Return the entries of comparisons with one reference.
+
+    Args:
+        results: The comparisons, by the files of the backends.
+    """
     titles = [Path(name).stem for name in results]
     return _with_unique_networks(
         [tracked_diff(result, title) for result, title in zip(results.values(), titles, strict=True)], titles
@@ -318,7 +322,7 @@ def tracked_explanation(explanation: ExplainedRun, title: str) -> Tracked:
 
 
 def _commit() -> str:
-    """Return the commit of the current folder, with "+" if tracked files were changed, or "" without a repository."""
+    """Return the commit of the current folder, with "+" if tracked files were changed; "" outside a repository."""
     program = shutil.which("git")
     if program is None:
         return ""
@@ -354,7 +358,7 @@ def check_track(path: Path) -> None:
 
 
 def track(path: Path, runs: Sequence[Tracked]) -> None:
-    """Add runs to a history, all of them or none. The file is created if missing.
+    """Add runs to a history: all of them, or none if an error occurs. The file is created if missing.
 
     Args:
         path: The file.
@@ -388,13 +392,13 @@ def track(path: Path, runs: Sequence[Tracked]) -> None:
 
 
 def _utf8_text(text: str) -> str:
-    """Return a text that UTF-8 can encode, because file names may have lone surrogates."""
+    """Return a text that UTF-8 can encode, since names may contain lone surrogates."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 @contextmanager
 def _open_history(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
-    """Open a history in one transaction, and translate errors from SQLite and the system."""
+    """Open a history for one transaction. Errors of SQLite and of the system become a `RecordingError`."""
     try:
         if path.exists():
             _check_magic(path)
@@ -430,7 +434,7 @@ def _check_magic(path: Path) -> None:
 
 
 def _check_schema(database: sqlite3.Connection, path: Path, *, write: bool) -> None:
-    """Reject a database of another program, and turn an empty one into a history."""
+    """Reject a database of another program, and create the tables in an empty one if it is written."""
     (application_id,), (version,) = (
         database.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
     )
@@ -480,12 +484,12 @@ def history(path: Path, *, within: float | None = None) -> History:
         movements = [
             movement
             for key, entries in by_series.items()
-            for movement in _movements(database, key, entries, within)
+            for movement in _list_movements(database, key, entries, within)
         ]  # fmt: skip
     return History(runs=len(runs), series=len(by_series), movements=tuple(movements))
 
 
-def _movements(
+def _list_movements(
     database: sqlite3.Connection, key: tuple[str, ...], runs: Sequence[tuple[int, str]], within: float | None
 ) -> Iterator[Movement]:
     values: dict[tuple[str, str], dict[int, TrackedValue]] = {}
@@ -505,7 +509,7 @@ def _movements(
         entries = [values_by_run.get(number) for number, _ in runs]
         last_value = entries[-1]
         if last_value is None:
-            continue  # a removed node is not worse
+            continue  # a node that was removed did not get worse
         best, last_good, reason = _judge_last(entries, within)
         yield Movement(
             verb=verb,
@@ -540,7 +544,10 @@ def _damaged_error() -> RecordingError:
 
 
 def _judge_last(entries: Sequence[TrackedValue | None], within: float | None) -> tuple[float | None, int | None, str]:
-    """Return the best good value (of scores the first), the index of the last good one, and why the last is worse."""
+    """Return the best good value, the index of the last good entry near it, and why the last entry is worse, or "".
+
+    For the winners' mean score, the first good value takes the place of the best one.
+    """
     last_value = entries[-1]
     good_entries = [(index, entry) for index, entry in enumerate(entries[:-1]) if entry is not None and entry.good]
     if last_value is None or not good_entries:
@@ -548,7 +555,7 @@ def _judge_last(entries: Sequence[TrackedValue | None], within: float | None) ->
     best_value = max(
         (entry for _, entry in good_entries), key=lambda entry: -math.inf if entry.value is None else entry.value
     )
-    if last_value.measure == _TOP_SCORE:  # neither more nor less is better
+    if last_value.measure == _TOP_SCORE:  # neither a higher nor a lower score is better
         best_value = good_entries[0][1]
     within_margin = [index for index, entry in good_entries if not _drop_text(best_value, entry, within)]
     reason = _drop_text(best_value, last_value, within)

@@ -1,4 +1,4 @@
-"""Candidates of a bisection, in order, for each value of `--over`. See `list_candidates`."""
+"""List the candidates of a bisection, in order, for each value of `--over`: `list_candidates`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Candidate:
     """One way to run the model.
 
     Args:
-        label: Its name: a version, a level, a pass or OPTION=VALUE.
+        label: Name of the candidate: a version, a level, a pass or OPTION=VALUE.
         version: Version of the runtime to install; "" for the installed one.
         options: Options of the backend, besides those that all candidates share.
         variables: Environment variables of the child process.
@@ -52,8 +52,8 @@ class Candidates:
         package: Distribution of the runtime; "" if it is unknown and does not vary.
         row: The candidates in order.
         anchors: Positions of good, bad and fixed.
-        is_ordered: Whether neighbours belong together, so that halving finds a change. If not, each is compared with
-            the first.
+        is_ordered: Whether the order is meaningful, so that halving finds a change. If not, each candidate is compared
+            with the first one.
     """
 
     over: str
@@ -64,7 +64,7 @@ class Candidates:
 
 
 def runtime_package(backend: str) -> str:
-    """Return the distribution that holds the runtime of a backend, or "" for the interpreter.
+    """Return the distribution that contains the runtime of a backend, or "" for the interpreter.
 
     Args:
         backend: Name of the backend.
@@ -96,26 +96,26 @@ def list_candidates(
     Args:
         backend_name: Name of the backend.
         over: One of `AXES`.
-        good: Label of the good end; None for the first, or for the running value if there is no order.
-        bad: Label of the bad end; None for the last.
+        good: Label of the good end; None for the first candidate.
+        bad: Label of the bad end; None for the last candidate.
         fixed: Label of a candidate after the bad one that may be right again.
         values: Labels of the candidates; empty for all that are known.
         package: Distribution whose versions vary; "" for the backend's runtime.
         options: The user's options of the backend.
 
     Raises:
-        UsageError: The backend has nothing of this kind, an end is missing or unknown, or an option is wrong.
+        UsageError: The backend has no candidates on this axis, an end is missing or unknown, or an option is wrong.
         QdebugError: The versions cannot be listed.
     """
     backend = load_backend(backend_name)
     package = package or runtime_package(backend_name)
     check_options(backend_name, backend.options, options or {})
     if over == "versions":
-        row = tuple(_versions(package, good=good, bad=bad, fixed=fixed, values=values))
+        row = tuple(_list_versions(package, good=good, bad=bad, fixed=fixed, values=values))
     elif over == "options":
-        row = tuple(_option_values(backend, options or {}))
+        row = tuple(_list_option_values(backend, options or {}))
     else:
-        row = tuple(_ROWS.get(over, _choices)(backend, over))
+        row = tuple(_ROWS.get(over, _list_choices)(backend, over))
     if values and over != "versions":
         row = _select(row, values, over)
     if len(row) < 2:
@@ -156,10 +156,10 @@ def _select(row: Sequence[Candidate], values: Sequence[str], over: str) -> tuple
     return tuple(by_label[value] for value in values)
 
 
-def _versions(
+def _list_versions(
     package: str, *, good: str | None, bad: str | None, fixed: str | None, values: Sequence[str]
 ) -> Iterator[Candidate]:
-    """List the versions from the lowest to the highest end, in order."""
+    """Yield the versions from the lowest to the highest end, in order."""
     if not package:
         raise UsageError("The package whose versions vary is unknown.", hint="Name it: --package NAME.")
     ends = [end for end in (good, bad, fixed) if end]
@@ -202,8 +202,8 @@ def _published_versions(package: str) -> list[str]:
     return [text.strip() for text in line.partition(":")[2].split(",")]
 
 
-def _choices(backend: Backend, over: str) -> Iterator[Candidate]:
-    """Return the values of the option that an axis varies."""
+def _list_choices(backend: Backend, over: str) -> Iterator[Candidate]:
+    """Yield the values of the option that an axis varies."""
     name = _OPTION_OF_AXIS[over]
     spec = next((spec for spec in backend.options if spec.name == name and spec.choices), None)
     if spec is None:
@@ -212,8 +212,8 @@ def _choices(backend: Backend, over: str) -> Iterator[Candidate]:
         yield Candidate(label=choice, options={name: choice})
 
 
-def _option_values(backend: Backend, options: Mapping[str, str]) -> Iterator[Candidate]:
-    """Return the options as given, and each other value of one option."""
+def _list_option_values(backend: Backend, options: Mapping[str, str]) -> Iterator[Candidate]:
+    """Yield the options as given, and then each other value of a single option."""
     yield Candidate(label="as given")
     for spec in backend.options:
         for choice in spec.choices or ():
@@ -221,8 +221,8 @@ def _option_values(backend: Backend, options: Mapping[str, str]) -> Iterator[Can
                 yield Candidate(label=f"{spec.name}={choice}", options={spec.name: choice})
 
 
-def _passes(backend: Backend, over: str) -> Iterator[Candidate]:
-    """Enable one pass more in each candidate, in the order in which the runtime applies them."""
+def _list_passes(backend: Backend, over: str) -> Iterator[Candidate]:
+    """Yield candidates that each enable one more pass than the one before, in the order of the runtime."""
     names: tuple[str, ...] = getattr(backend, "passes", ())
     if not names:
         raise _missing_error(backend, over)
@@ -232,7 +232,7 @@ def _passes(backend: Backend, over: str) -> Iterator[Candidate]:
         yield Candidate(label=label, options={"disable": disabled} if disabled else {})
 
 
-def _threads(backend: Backend, over: str) -> Iterator[Candidate]:
+def _list_thread_counts(backend: Backend, over: str) -> Iterator[Candidate]:
     if all(spec.name != "threads" for spec in backend.options):
         raise _missing_error(backend, over)
     cores = os.cpu_count() or 1
@@ -241,8 +241,8 @@ def _threads(backend: Backend, over: str) -> Iterator[Candidate]:
         yield Candidate(label=str(count), options={"threads": str(count)})
 
 
-def _instruction_sets(backend: Backend, _over: str) -> Iterator[Candidate]:
-    """Limit the instruction sets through the variables that the runtime reads, from the oldest to the processor's."""
+def _list_instruction_sets(backend: Backend, _over: str) -> Iterator[Candidate]:
+    """Yield limits on the instruction set, from the oldest set to the processor's, as variables of the runtime."""
     limits: Mapping[str, Sequence[tuple[str, str]]] = getattr(backend, "cpu_limits", {})
     if not limits or shutil.which("env") is None:
         raise UsageError(
@@ -254,7 +254,7 @@ def _instruction_sets(backend: Backend, _over: str) -> Iterator[Candidate]:
     yield Candidate(label="processor")
 
 
-_ROWS = {"passes": _passes, "threads": _threads, "cpu": _instruction_sets}
+_ROWS = {"passes": _list_passes, "threads": _list_thread_counts, "cpu": _list_instruction_sets}
 
 
 def _missing_error(backend: Backend, over: str) -> UsageError:

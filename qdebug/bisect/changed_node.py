@@ -1,4 +1,4 @@
-"""The first node at which two runs of one model differ bit for bit. See `changed_node`."""
+"""Find the first node at which two runs of one model are not bit-identical: `find_changed_node`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from qdebug.model import Node, Recording
 from qdebug.model.json_object import Count, JsonObject
 
-__all__ = ["ChangedNode", "changed_node"]
+__all__ = ["ChangedNode", "find_changed_node"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,15 +18,15 @@ class ChangedNode(JsonObject):
     """The first tensor that differs between two runs.
 
     Args:
-        node: Node that makes it in the second run.
-        op: Its operator.
-        op_before: The operator that makes it in the first run.
+        node: Node that computes the tensor in the second run.
+        op: Operator of this node.
+        op_before: Operator of the node that computes the tensor in the first run.
         tensor: The tensor.
-        equal: Number of tensors of both runs that are computed before it, all of them equal.
-        has_equal_inputs: Whether the node's recorded inputs are in both runs and equal. If not, nodes in between
-            that only one run has may be the ones that changed.
-        elements: Number of its elements in all samples and steps.
-        different: How many differ.
+        equal: Number of tensors of both runs that are computed before the tensor. All of them are equal.
+        has_equal_inputs: Whether the node's recorded inputs are in both runs and equal. If not, the change may be in a
+            node that only one run has, before this node.
+        elements: Number of the tensor's elements in all samples and steps.
+        different: Number of these elements that differ.
         max_abs: Largest absolute difference of finite values: in codes for a tensor of integers, else in real values.
         is_integer: Whether the tensor holds integers.
         nodes: Nodes of the second run that compute the tensor from tensors that are equal, in order and with `node`
@@ -54,7 +54,7 @@ class ChangedNode(JsonObject):
     placement_before: str = ""
 
 
-def changed_node(before: Recording, after: Recording) -> ChangedNode | None:
+def find_changed_node(before: Recording, after: Recording) -> ChangedNode | None:
     """Return the first tensor, in the order of the second run, that both runs recorded and that differs.
 
     Args:
@@ -67,14 +67,14 @@ def changed_node(before: Recording, after: Recording) -> ChangedNode | None:
         for tensor in node.outputs:
             if tensor not in names or not after.places(tensor):
                 continue
-            elements, different, max_abs = _compare(before, after, tensor)
+            elements, different, max_abs = _count_differences(before, after, tensor)
             if not elements:
                 continue
             if not different:
                 equal.add(tensor)
                 continue
             producer = before.graph.producer(tensor)
-            nodes, other_inputs = _nodes_behind(before, after, node, equal)
+            nodes, other_inputs = _nodes_from_equal_tensors(before, after, node, equal)
             is_single = len(nodes) == 1 and not other_inputs
             placed_node = next((entry for entry in nodes if _placement(before, entry) != entry.placement), node)
             return ChangedNode(
@@ -83,7 +83,7 @@ def changed_node(before: Recording, after: Recording) -> ChangedNode | None:
                 op_before="" if producer is None else producer.op,
                 tensor=tensor,
                 equal=len(equal),
-                has_equal_inputs=is_single and producer is not None and _same_inputs(producer.inputs, node.inputs),
+                has_equal_inputs=is_single and producer is not None and _have_same_inputs(producer.inputs, node.inputs),
                 elements=elements,
                 different=different,
                 max_abs=max_abs,
@@ -97,7 +97,7 @@ def changed_node(before: Recording, after: Recording) -> ChangedNode | None:
     return None
 
 
-def _compare(before: Recording, after: Recording, tensor: str) -> tuple[int, int, float]:
+def _count_differences(before: Recording, after: Recording, tensor: str) -> tuple[int, int, float]:
     """Return the number of common elements of a tensor, how many differ, and the largest difference."""
     elements = different = 0
     max_abs = 0.0
@@ -120,18 +120,20 @@ def _compare(before: Recording, after: Recording, tensor: str) -> tuple[int, int
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
-    """Return the elements as unsigned integers, one for each."""
+    """Return the bit patterns of the elements, as unsigned integers of their size."""
     flat = np.ascontiguousarray(array).ravel()
     return flat.view(f"u{flat.dtype.itemsize}") if flat.dtype.itemsize in (1, 2, 4, 8) else flat
 
 
-def _nodes_behind(before: Recording, after: Recording, last: Node, equal: set[str]) -> tuple[list[Node], list[str]]:
-    """Return the nodes of the second run between equal tensors and a tensor, and their other inputs."""
+def _nodes_from_equal_tensors(
+    before: Recording, after: Recording, last: Node, equal: set[str]
+) -> tuple[list[Node], list[str]]:
+    """Return the nodes of the second run that compute a tensor from equal tensors, and their other inputs."""
     nodes: dict[str, Node] = {}
     other_inputs: dict[str, None] = {}
-    waiting = [last]
-    while waiting:
-        node = waiting.pop()
+    pending = [last]
+    while pending:
+        node = pending.pop()
         nodes[node.outputs[0]] = node
         for name in filter(None, node.inputs):
             if name in equal or name in nodes or _is_equal(before, after, name):
@@ -140,7 +142,7 @@ def _nodes_behind(before: Recording, after: Recording, last: Node, equal: set[st
             if producer is None:
                 other_inputs[name] = None
             else:
-                waiting.append(producer)
+                pending.append(producer)
     return [node for node in after.graph.nodes if node.outputs[0] in nodes], list(other_inputs)
 
 
@@ -153,9 +155,9 @@ def _placement(recording: Recording, node: Node) -> str:
 def _is_equal(before: Recording, after: Recording, name: str) -> bool:
     if name not in before.names or name not in after.names:
         return False
-    elements, different, _ = _compare(before, after, name)
+    elements, different, _ = _count_differences(before, after, name)
     return elements > 0 and not different
 
 
-def _same_inputs(first: Sequence[str], second: Sequence[str]) -> bool:
+def _have_same_inputs(first: Sequence[str], second: Sequence[str]) -> bool:
     return set(filter(None, first)) == set(filter(None, second))

@@ -1,8 +1,8 @@
-"""A cache of virtual environments that each hold one version of a runtime. Begin at `EnvironmentCache.open`.
+"""A cache of virtual environments, each with one version of a runtime. The entry point is `EnvironmentCache.open`.
 
-An environment holds the package and those of its dependencies that the running Python does not satisfy. A .pth file
+An environment contains the package, and those of its dependencies that the running Python does not provide. A .pth file
 appends the folders that the running Python imports from, so that qdebug itself and its packages come from there, and
-only the runtime is old. An environment is made in a folder beside its place and renamed when it is whole.
+only the runtime differs. An environment is built in a temporary folder and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TIMEOUT = 1800
 """Default time limit of a recording, in seconds."""
 
 _FULL_DISK = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-_PREFIX, _MAKING = "env-", ".making-"
+_PREFIX, _SCRATCH_PREFIX = "env-", ".making-"
 _ABANDONED_SECONDS = 86_400
 _NOTE = "qdebug.json"
 _REASON_CHARACTERS = 300
@@ -68,17 +68,17 @@ for name in sys.argv[3:]:
 
 
 class UnavailableError(QdebugError):
-    """A version cannot be installed or imported here, or does not end in time."""
+    """A version cannot be installed or imported here, or does not finish in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """How a child process ended.
+    """The result of a child process.
 
     Args:
-        status: Its exit status, negative for a signal.
-        output: Its standard output.
-        errors: Its standard error.
+        status: Exit status, negative for a signal.
+        output: Standard output.
+        errors: Standard error.
     """
 
     status: int
@@ -89,7 +89,7 @@ class CommandResult:
 def run_command(
     words: Sequence[str], *, on_wait: Callable[[], None] | None = None, timeout: float | None = None
 ) -> CommandResult:
-    """Run a command in a session of its own, so that Ctrl-C reaches this process alone, which then ends the command.
+    """Run a command in a session of its own, so that Ctrl-C reaches only this process, which then ends the command.
 
     Args:
         words: The command.
@@ -97,7 +97,7 @@ def run_command(
         timeout: Time limit in seconds.
 
     Raises:
-        UnavailableError: The command did not end in time.
+        UnavailableError: The command did not finish in time.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
@@ -152,13 +152,13 @@ class Environment:
     """A Python that imports one version of a runtime.
 
     Args:
-        python: Its interpreter.
+        python: Path of the interpreter.
     """
 
     python: Path
 
     def command(self, *words: str, variables: Sequence[tuple[str, str]] = ()) -> list[str]:
-        """Return a command that runs its Python, isolated from the caller's folder and PYTHON variables."""
+        """Return a command that runs this Python, isolated from the current folder and PYTHON variables."""
         settings = [f"{name}={value}" for name, value in variables]
         no_bytecode = ["-B"] if sys.dont_write_bytecode else []
         return [*(["/usr/bin/env", *settings] if settings else []), str(self.python), "-I", *no_bytecode, *words]
@@ -198,11 +198,11 @@ class EnvironmentCache:
 
     @contextmanager
     def open(self, package: str, version: str, modules: Sequence[str]) -> Iterator[Environment]:
-        """Provide an environment, made if it is not there, and keep it from being removed inside the block.
+        """Provide an environment, which is created if missing and cannot be removed inside the block.
 
         Args:
             package: Distribution of the runtime; "" for the running environment as it is.
-            version: Its version.
+            version: Version of the distribution.
             modules: Modules that must be importable.
 
         Raises:
@@ -214,7 +214,7 @@ class EnvironmentCache:
             self._folder.mkdir(parents=True, exist_ok=True)
             if not _is_valid(path, package, version):
                 self.prune()
-                self._make(path, package, version, modules)
+                self._build(path, package, version, modules)
             lock = (path / _NOTE).open()
         except OSError as error:
             check_disk(error.strerror or "", self._folder)
@@ -224,7 +224,7 @@ class EnvironmentCache:
             ) from error
         with lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
-            with suppress(OSError):  # a cache that others share may be read-only
+            with suppress(OSError):  # a cache that several users share may be read-only
                 os.utime(path)
             note = json.loads(lock.read())
             if note["problem"]:
@@ -239,8 +239,8 @@ class EnvironmentCache:
         title = re.sub(r"[^A-Za-z0-9_.+-]+", "_", f"{package or 'running'}-{version}".rstrip("-"))
         return f"{_PREFIX}{title}-{digest[:10]}"
 
-    def _make(self, path: Path, package: str, version: str, modules: Sequence[str]) -> None:
-        scratch = Path(tempfile.mkdtemp(prefix=_MAKING, dir=self._folder))
+    def _build(self, path: Path, package: str, version: str, modules: Sequence[str]) -> None:
+        scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=self._folder))
         try:
             venv.create(scratch, symlinks=True, with_pip=False)
             environment = Environment(python=scratch / "bin" / "python")
@@ -285,14 +285,14 @@ class EnvironmentCache:
         """Remove unused environments, least recently used first, until the folder is within its limit.
 
         Args:
-            limit: Another limit in bytes.
+            limit: Limit in bytes; None for the limit of this cache.
 
         Returns:
-            How many were removed, and their total size in bytes.
+            The number of removed environments, and their total size in bytes.
         """
         limit = self._limit if limit is None else limit
         with suppress(OSError):
-            for path in self._folder.glob(f"{_MAKING}*"):
+            for path in self._folder.glob(f"{_SCRATCH_PREFIX}*"):
                 if limit == 0 or time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
                     shutil.rmtree(path, ignore_errors=True)
         paths = [path for path in self._folder.glob(f"{_PREFIX}*") if path.is_dir() and not path.is_symlink()]
@@ -308,9 +308,9 @@ class EnvironmentCache:
 
 
 def _is_valid(path: Path, package: str, version: str) -> bool:
-    """Return whether an environment is there and still holds the version.
+    """Return whether an environment exists and still provides the version.
 
-    pip does not install what the running environment satisfies, which may have changed since.
+    pip does not install a package that the running environment provides. Such a package may have changed since.
     """
     if not (path / _NOTE).is_file():
         return False
@@ -354,7 +354,7 @@ def _folder_size(folder: Path) -> int:
 
 
 def _pip_reason(text: str) -> str:
-    """Return the reason in pip's messages, of which the last ones are the least specific."""
+    """Return the first error in pip's messages, since the last ones are the least specific."""
     lines = [line.removeprefix("ERROR:").strip() for line in text.splitlines() if line.startswith("ERROR:")]
     reason = re.sub(r" \(from versions: .*\)", "", lines[0] if lines else _last_line(text))
     return reason.rstrip(".")[:_REASON_CHARACTERS]

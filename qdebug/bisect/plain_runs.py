@@ -83,7 +83,7 @@ _RESOLVERS = {"xnnpack": "AUTO", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
 
 
 def plain_settings(backend: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of a script that stand for options of a backend; empty if there is no script for it.
+    """Return the settings of a script that correspond to a backend's options; empty if there is no script for it.
 
     Args:
         backend: Name of the backend.
@@ -93,18 +93,18 @@ def plain_settings(backend: str, options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def plain_script(backend: str, model: str, inputs: str, settings: Mapping[str, Any]) -> str:
-    """Return a Python script that runs a model once; its argument is an object in JSON that changes its settings.
+    """Return a Python script that runs a model once. Its argument is a JSON object that overrides its settings.
 
     Args:
-        backend: Name of the backend, one with settings.
+        backend: Name of a backend for which `plain_settings` returns settings.
         model: The model file.
         inputs: The .npz file of inputs.
-        settings: What `plain_settings` returned.
+        settings: Settings from `plain_settings`.
     """
     return _HEAD.format(inputs=inputs, settings=dict(settings)) + _BODIES[backend].format(model=model) + _TAIL
 
 
-def _disabled(options: Mapping[str, str]) -> list[str]:
+def _disabled_passes(options: Mapping[str, str]) -> list[str]:
     return [name for name in options.get("disable", "").split("+") if name]
 
 
@@ -113,7 +113,7 @@ def _onnxruntime_settings(options: Mapping[str, str]) -> dict[str, Any]:
         "level": "ORT_" + _LEVELS[options.get("opt", "all")],
         "threads": int(options.get("threads", "0")),
         "provider": options.get("provider", "CPUExecutionProvider"),
-        "disabled": _disabled(options),
+        "disabled": _disabled_passes(options),
     }
 
 
@@ -139,7 +139,7 @@ def _torch_settings(options: Mapping[str, str]) -> dict[str, Any]:
     return {
         "compile": options.get("compile", "none"),
         "threads": int(options.get("threads", "0")),
-        "disabled": _disabled(options),
+        "disabled": _disabled_passes(options),
     }
 
 

@@ -27,12 +27,13 @@ class TriedCandidate(JsonObject):
     """The outcome of one version, level, pass or option.
 
     Args:
-        label: Its name.
+        label: Name of the candidate.
         status: "recorded", "failed" (it ran and failed or crashed), "unavailable" (it cannot be installed or imported,
             or does not end in time) or "not_tried".
-        result: Number of its result: equal numbers are equal results, 0 is the good one's. None without a result.
-        reason: Why it has no recording, or "".
-        fidelity: Whether its own runs agree. None without a recording.
+        result: Number of the result: candidates with equal results have equal numbers, and the good one has 0. None
+            without a result.
+        reason: Why the candidate has no recording, or "".
+        fidelity: Whether repeated runs of the candidate agree. None without a recording.
         value: The user's metric. None without one.
         recording: The recording that was compared. None without one.
     """
@@ -61,7 +62,7 @@ class Change(JsonObject):
         node: The first node that differs. None if no common tensor does, or without both recordings.
         explained_before: The arithmetic of that node in the first recording. None if it was not examined.
         explained_after: The arithmetic of that node in the second recording. None if it was not examined.
-        remarks: What limits the answer.
+        remarks: Remarks that limit the answer.
         commands: Commands that show the two results without qdebug; empty if none are known.
         scripts: The script that these commands run, `run.py`.
     """

@@ -1,4 +1,4 @@
-"""Bisects a model over versions, levels, passes or options of a runtime. See `run_bisection`."""
+"""Bisect a model over versions, levels, passes or options of a runtime: `run_bisection`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qdebug.bisect.axes import Candidate, Candidates, runtime_package
-from qdebug.bisect.changed_node import ChangedNode, changed_node
+from qdebug.bisect.changed_node import ChangedNode, find_changed_node
 from qdebug.bisect.environments import EnvironmentCache, UnavailableError
 from qdebug.bisect.plain_runs import plain_script, plain_settings
 from qdebug.bisect.report import BisectReport, BisectStatus, Change, TriedCandidate
@@ -27,7 +27,7 @@ from qdebug.running.output_metric import find_metric
 __all__ = ["METRICS", "run_bisection"]
 
 METRICS = ("output", "arithmetic")
-"""What is compared, besides the user's own metrics."""
+"""Metrics of a bisection, besides the user's own."""
 
 
 def run_bisection(
@@ -44,12 +44,12 @@ def run_bisection(
 
     Args:
         command: The model.
-        candidates: What varies.
-        environments: Where versions are installed.
-        metric: One of `METRICS`, or a metric of the outputs as in `find_metric`. Versions with the same number are of
-            one class.
-        every: Try every candidate.
-        folder: Folder of recordings. A repeated command uses the recordings in it.
+        candidates: The candidates.
+        environments: Environments in which versions are installed.
+        metric: One of `METRICS`, or a metric of the outputs as in `find_metric`. Candidates with equal values of the
+            metric have the same class.
+        every: Whether to try every candidate.
+        folder: Folder of recordings, which a repeated command reuses.
         on_trial: Called with the number of finished recordings and a label.
 
     Raises:
@@ -69,7 +69,7 @@ def run_bisection(
         pairs = find_changes(candidates.anchors, trials.classify, every=every)
     else:
         keys = [trials.classify(position) for position in range(len(candidates.row))]
-        pairs = [(0, at) for at, key in enumerate(keys) if key not in (None, keys[0])]
+        pairs = [(0, position) for position, key in enumerate(keys) if key not in (None, keys[0])]
     return _Reporter(command, candidates, trials, metric=metric, every=every).report(pairs)
 
 
@@ -87,7 +87,7 @@ def _check_ends(command: ModelCommand, candidates: Candidates, trials: Trials) -
             continue
         label = candidates.row[position].label
         hint = f"Choose another end: --{name} V."
-        if trial.key is not None:  # its installation and its run succeeded
+        if trial.key is not None:  # the version could be installed, but its run failed
             run = command.run
             words = ["qdebug", "record", str(run.model), "--inputs", str(command.inputs), "--backend", run.title]
             words += [*command.words, "-o", "OUT.h5"]
@@ -97,11 +97,11 @@ def _check_ends(command: ModelCommand, candidates: Candidates, trials: Trials) -
 
 @dataclass(frozen=True, slots=True)
 class _Reporter:
-    """Turns trials into a report.
+    """Makes a report from the trials.
 
     Args:
         command: The model.
-        candidates: What varied.
+        candidates: The candidates.
         trials: The trials.
         metric: What was compared.
         every: Whether every candidate was tried.
@@ -115,7 +115,7 @@ class _Reporter:
 
     def report(self, pairs: Sequence[tuple[int, int]]) -> BisectReport:
         """Return the report on the neighbours with different results."""
-        changes = [self._change(*pair) for pair in pairs]
+        changes = [self._describe_change(*pair) for pair in pairs]
         labels = [self.candidates.row[position].label for position in self.candidates.anchors]
         status = BisectStatus.CHANGED if pairs else BisectStatus.NO_DIFFERENCE
         good = self._trial(self.candidates.anchors[0])
@@ -137,7 +137,7 @@ class _Reporter:
             reused=self.trials.reused,
             every=self.every or not self.candidates.is_ordered,
             is_ordered=self.candidates.is_ordered,
-            candidates=list(self._tried()),
+            candidates=list(self._tried_candidates()),
             changes=changes,
         )
 
@@ -145,16 +145,16 @@ class _Reporter:
         trial = self.trials.trial(position)
         return Trial(key=None) if trial is None else trial
 
-    def _result(self, position: int) -> int:
+    def _result_number(self, position: int) -> int:
         """Return the number of a candidate's result."""
         keys: dict[Hashable, int] = {self._trial(self.candidates.anchors[0]).key: 0}
-        for at in range(len(self.candidates.row)):
-            trial = self.trials.trial(at)
+        for tried_position in range(len(self.candidates.row)):
+            trial = self.trials.trial(tried_position)
             if trial is not None and trial.key is not None:
                 keys.setdefault(trial.key, len(keys))
         return keys[self._trial(position).key]
 
-    def _tried(self) -> Iterator[TriedCandidate]:
+    def _tried_candidates(self) -> Iterator[TriedCandidate]:
         for position, candidate in enumerate(self.candidates.row):
             trial = self.trials.trial(position)
             if trial is None:
@@ -164,14 +164,14 @@ class _Reporter:
             yield TriedCandidate(
                 label=candidate.label,
                 status="unavailable" if trial.key is None else "failed" if is_failed else "recorded",
-                result=None if trial.key is None else self._result(position),
+                result=None if trial.key is None else self._result_number(position),
                 reason=trial.reason,
                 fidelity=trial.fidelity,
                 value=trial.value,
                 recording=None if trial.path is None else str(trial.path),
             )
 
-    def _change(self, low: int, high: int) -> Change:
+    def _describe_change(self, low: int, high: int) -> Change:
         """Record the neighbours in full, and find the first node that differs."""
         row = self.candidates.row
         between = range(low + 1, high) if self.candidates.is_ordered else ()
@@ -187,16 +187,16 @@ class _Reporter:
             except (RecordingFailedError, UnavailableError) as error:
                 failures.append(f"{row[position].label} with all tensors recorded: {error.message}")
                 continue
-            remarks += self._doubts(position, paths[-1])
-        node = _changed_node(*paths) if len(paths) == 2 else None
+            remarks += self._doubts_about_recording(position, paths[-1])
+        node = _find_changed_node(*paths) if len(paths) == 2 else None
         explained = [self._explain(path, node.tensor) for path in paths] if node is not None else [None, None]
-        commands, scripts = self._without_qdebug(low, high)
+        commands, scripts = self._commands_without_qdebug(low, high)
         return Change(
             before=row[low].label,
             after=row[high].label,
-            skipped=[row[at].label for at in between],
-            result_before=self._result(low),
-            result_after=self._result(high),
+            skipped=[row[skipped_position].label for skipped_position in between],
+            result_before=self._result_number(low),
+            result_after=self._result_number(high),
             recordings=[str(path) for path in paths],
             failures=failures,
             node=node,
@@ -207,8 +207,8 @@ class _Reporter:
             scripts=scripts,
         )
 
-    def _doubts(self, position: int, path: Path) -> Iterator[str]:
-        """Yield what makes the full recording of a candidate differ from the run that was judged."""
+    def _doubts_about_recording(self, position: int, path: Path) -> Iterator[str]:
+        """Yield remarks if the full recording of a candidate may differ from the run that was classified."""
         label, trial = self.candidates.row[position].label, self._trial(position)
         with opened_recording(path) as recording:
             fidelity, detail = recording.info.fidelity, recording.info.fidelity_detail
@@ -226,8 +226,8 @@ class _Reporter:
             return None
         return next((node for node in explained if node.tensor == tensor), None)
 
-    def _without_qdebug(self, low: int, high: int) -> tuple[list[str], list[str]]:
-        """Return commands, and their script, that show both results without qdebug; none for several samples."""
+    def _commands_without_qdebug(self, low: int, high: int) -> tuple[list[str], list[str]]:
+        """Return commands that show both results without qdebug, and their script; none with further arguments."""
         run = self.command.run
         shared = plain_settings(run.backend, run.options)
         if not shared or self.command.words:
@@ -249,6 +249,6 @@ class _Reporter:
         return commands, [plain_script(run.backend, str(run.model), str(self.command.inputs), shared)]
 
 
-def _changed_node(before: Path, after: Path) -> ChangedNode | None:
+def _find_changed_node(before: Path, after: Path) -> ChangedNode | None:
     with opened_recording(before) as first, opened_recording(after) as second:
-        return changed_node(first, second)
+        return find_changed_node(first, second)

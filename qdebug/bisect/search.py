@@ -1,4 +1,4 @@
-"""Find where along an ordered row of candidates the result changes, by halving. See `find_changes`."""
+"""Find where along an ordered row of candidates the result changes, by halving: `find_changes`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Classify = Callable[[int], Hashable | None]
 def find_changes(anchors: Sequence[int], classify: Classify, *, every: bool = False) -> list[tuple[int, int]]:
     """Return the pairs of neighbours between which the class changes.
 
-    Candidates between two anchors of one class are taken to be of that class. A candidate of a third class splits its
-    range in two, both of which are searched. Candidates that cannot be tried are passed over, so a pair need not be
-    adjacent.
+    Candidates between two anchors of the same class are assumed to be of that class. A candidate of a third class
+    splits its range in two, and both are searched. Candidates that cannot be tried are skipped, so the two positions
+    of a pair need not be adjacent.
 
     Args:
-        anchors: Rising positions between which to search. Their classes are not None.
-        classify: Returns the class of a position; called once for each, as often as it is needed.
-        every: Try all candidates.
+        anchors: Positions between which to search, in ascending order. Their classes are not None.
+        classify: Returns the class of a candidate. It is called several times for the same position.
+        every: Whether to try all candidates.
     """
     if every:
         tried_positions = [

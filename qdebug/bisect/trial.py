@@ -1,4 +1,4 @@
-"""Run the model as one candidate in a child process, and classify what it computed. Begin at `Trials`."""
+"""Run the model as one candidate in a child process, and classify the result. The entry point is `Trials`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from signal import Signals
 import numpy as np
 
 from qdebug.bisect.axes import Candidate, Candidates, installed_version, runtime_modules
-from qdebug.bisect.changed_node import changed_node
+from qdebug.bisect.changed_node import find_changed_node
 from qdebug.bisect.environments import EnvironmentCache, UnavailableError, check_disk, run_command
 from qdebug.errors import OutputExistsError, QdebugError, RecordingError
 from qdebug.model import Fidelity, Recording
@@ -53,13 +53,13 @@ class ModelCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What became of a candidate.
+    """The outcome of trying a candidate.
 
     Args:
-        key: Its class: equal for equal results. None if it could not be tried.
+        key: Class of the candidate: equal for equal results. None if the candidate could not be tried.
         path: The recording that was compared, or None.
-        reason: Why it could not be tried or recorded, or "".
-        fidelity: Whether its runs gave the same outputs, or None.
+        reason: Why the candidate could not be tried or recorded, or "".
+        fidelity: Whether the candidate's runs gave the same outputs, or None.
         value: The user's metric, or None.
     """
 
@@ -71,14 +71,14 @@ class Trial:
 
 
 class Trials:
-    """The candidates that were tried, each at most once.
+    """Tries candidates, each at most once, and stores their outcomes.
 
     Args:
         command: The model.
         candidates: All candidates.
         environments: Where their runtimes are installed.
         metric: "output", "arithmetic" or a user's metric of the outputs.
-        folder: Folder of recordings, which later commands use again.
+        folder: Folder of recordings, which later commands reuse.
         on_trial: Called with the number of finished recordings and a label, a few times a second.
     """
 
@@ -101,20 +101,20 @@ class Trials:
         self.reused = 0
 
     def trial(self, position: int) -> Trial | None:
-        """Return what became of a candidate; None if it was not tried."""
+        """Return the outcome of a candidate; None if it was not tried."""
         return self._trials.get(position)
 
     def note(self, label: str) -> None:
-        """Report progress, and end the search if a stop was requested."""
+        """Report progress. The callback may raise to end the search."""
         self._on_trial(self.made + self.reused, label)
 
     def classify(self, position: int) -> Hashable | None:
-        """Return the class of a candidate's result, and run it if that was not done yet."""
+        """Return the class of a candidate's result, after running the candidate if that was not done yet."""
         if position not in self._trials:
-            self._trials[position] = self._try(position)
+            self._trials[position] = self._run_trial(position)
         return self._trials[position].key
 
-    def _try(self, position: int) -> Trial:
+    def _run_trial(self, position: int) -> Trial:
         try:
             path = self.record(position, taps="faithful" if self._metric == "arithmetic" else "outputs")
         except UnavailableError as error:
@@ -142,23 +142,23 @@ class Trials:
         if good_trial.path is None:
             return "recorded"
         with opened_recording(good_trial.path) as good_recording:
-            change = changed_node(good_recording, recording)
-        return "good" if change is None else (change.tensor, _digest(recording, [change.tensor]))
+            change = find_changed_node(good_recording, recording)
+        return "good" if change is None else (change.tensor, _hash_tensors(recording, [change.tensor]))
 
     def _metric_value(self, recording: Recording, metric: Metric) -> float:
         good_path = self._recordings[self._candidates.anchors[0], "outputs"]
         with opened_recording(good_path) as reference:
-            return evaluate_metric(metric, _samples(recording), _samples(reference), None)
+            return evaluate_metric(metric, _load_outputs(recording), _load_outputs(reference), None)
 
     def record(self, position: int, *, taps: str) -> Path:
-        """Return a recording of a candidate, and make it if there is none.
+        """Return a recording of a candidate, which is made if there is none.
 
         Args:
-            position: Its position.
-            taps: What to tap.
+            position: Position of the candidate.
+            taps: Which tensors to tap.
 
         Raises:
-            UnavailableError: Its version cannot be installed or imported, or does not end in time.
+            UnavailableError: The version cannot be installed or imported, or does not finish in time.
             RecordingFailedError: The child failed or crashed.
             QdebugError: The disk is full.
         """
@@ -212,7 +212,11 @@ class Trials:
         return path
 
     def _check_version(self, path: Path, candidate: Candidate) -> None:
-        """Check that the child ran the version that it was to run."""
+        """Check that the child ran the requested version.
+
+        Raises:
+            UnavailableError: It ran another version.
+        """
         with opened_recording(path) as recording:
             versions = {re.sub(r"[-_.]+", "-", name).lower(): text for name, text in recording.info.versions.items()}
         ran = versions.get(re.sub(r"[-_.]+", "-", self._candidates.package).lower())
@@ -231,7 +235,7 @@ class Trials:
             ) from error
 
     def _file_name(self, candidate: Candidate, taps: str) -> str:
-        """Return the file name of a recording, which changes with anything that the run depends on."""
+        """Return the file name of a recording, with a hash of everything that the run depends on."""
         package = self._candidates.package
         version = candidate.version or installed_version(package)
         modules = [name.partition(".")[0].replace("_", "-") for name in runtime_modules(self._command.run.backend)]
@@ -256,8 +260,8 @@ class RecordingFailedError(QdebugError):
     """The child process that records failed or crashed.
 
     Args:
-        status: Its exit status, negative for a signal.
-        errors: What it printed on standard error.
+        status: Exit status of the process, negative for a signal.
+        errors: Standard error of the process.
     """
 
     def __init__(self, status: int, errors: str) -> None:
@@ -286,7 +290,7 @@ def _is_complete(path: Path) -> bool:
 
 
 def _remove_parts(path: Path) -> None:
-    """Remove what an ended child left, which a later command would take for an interrupted run."""
+    """Remove the files that an ended child left, or a later command would take them for an interrupted run."""
     with suppress(RecordingError):  # another process is recording this trial
         lock = WriterLock(path)
         for leftover in (path, part_of(path), journal_of(path)):
@@ -294,7 +298,7 @@ def _remove_parts(path: Path) -> None:
         lock.release()
 
 
-def _digest(recording: Recording, names: list[str]) -> str:
+def _hash_tensors(recording: Recording, names: list[str]) -> str:
     digest = hashlib.sha256()
     for name in names:
         for sample, step in recording.places(name):
@@ -307,10 +311,10 @@ def _digest(recording: Recording, names: list[str]) -> str:
 
 def outputs_digest(recording: Recording) -> str:
     """Return a hash of the outputs: names, types, shapes and bits of all samples and steps."""
-    return _digest(recording, sorted(recording.graph.outputs))
+    return _hash_tensors(recording, sorted(recording.graph.outputs))
 
 
-def _samples(recording: Recording) -> list[dict[str, np.ndarray]]:
+def _load_outputs(recording: Recording) -> list[dict[str, np.ndarray]]:
     return [
         {name: recording.load(name, *place) for name in recording.graph.outputs if recording.has(name, *place)}
         for place in recording.places()

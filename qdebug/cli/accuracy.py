@@ -119,7 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
     input_files = [path for path in (options.labels, options.track, options.history) if path is not None]
     check_target(options.output, force=options.force, sources=[*options.recordings, *input_files])
     if options.history is not None:
-        return _history(options, options.history)
+        return _run_history(options, options.history)
     if not options.recordings:
         raise UsageError(
             "No recording was given.", hint="Give some: qdebug accuracy fp32.h5 int8.h5 --labels labels.npy."
@@ -146,14 +146,14 @@ def _run(arguments: argparse.Namespace) -> int:
         recordings[str(path) if str(path) not in recordings else f"{path} ({len(recordings) + 1})"] = open_source(path)
     with progress("measuring") as note:
         report = accuracy(recordings, labels, accuracy_options, digest=digest, progress=note)
-    write_result(_text(report, options), options.output)
+    write_result(_result_text(report, options), options.output)
     if options.track is not None:
         track(options.track, tracked_accuracy(report))
     _say_next(report, options)
     return report.exit_code
 
 
-def _history(options: AccuracyArguments, path: Path) -> int:
+def _run_history(options: AccuracyArguments, path: Path) -> int:
     if options.recordings or options.labels is not None or options.track is not None or options.metric is not None:
         raise UsageError(
             "--history only shows a file and does not measure recordings.",
@@ -172,7 +172,7 @@ def _history(options: AccuracyArguments, path: Path) -> int:
     return changes.exit_code
 
 
-def _text(report: AccuracyReport, options: AccuracyArguments) -> str:
+def _result_text(report: AccuracyReport, options: AccuracyArguments) -> str:
     if suffix_format(options.format, options.output) == "json":
         return report.to_json()
     from qdebug.present.reports.accuracy import accuracy_document

@@ -24,7 +24,7 @@ __all__ = ["BisectOptions", "fill_parser", "run"]
 
 _OVER = ("versions", "levels", "passes", "options", "kernels", "threads", "cpu")
 _NEIGHBOURS = 2
-"""Recordings in full that a found change takes, besides one of each candidate."""
+"""Number of full recordings after a change is found: one of each neighbour. Candidates are recorded besides."""
 
 _DESCRIPTION = """\
 Find which version of a runtime changed the outputs of a model, and at which node.
@@ -120,13 +120,13 @@ def run(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force)
     suffix_format(options.format, options.output)
     try:
-        with signals_as_interrupts():  # otherwise the child process would keep running
+        with signals_as_interrupts():  # otherwise SIGTERM would leave the child process running
             report = _bisect(options, folder)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             "interrupted; finished recordings and environments are kept. Run the same command again to continue."
         ) from None
-    write_result(_text(report, options), options.output)
+    write_result(_result_text(report, options), options.output)
     if options.output is not None:
         from qdebug.present.reports.bisect import bisect_title
 
@@ -189,7 +189,7 @@ def _bisect(options: BisectOptions, folder: Path) -> BisectReport:
         )
 
 
-def _text(report: BisectReport, options: BisectOptions) -> str:
+def _result_text(report: BisectReport, options: BisectOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
         return report.to_json()

@@ -81,7 +81,7 @@ def _run(arguments: argparse.Namespace) -> int:
     options = options.as_recordings()
     with open_pair_session(options) as session, progress("replaying") as note:
         budget = session.budget(least=options.least, progress=note)
-    write_result(_text(budget, options), options.output)
+    write_result(_result_text(budget, options), options.output)
     if options.output is not None:
         emit_verdict(_verdict(budget))
     largest_contributors = [output.nodes[0] for output in budget.outputs if output.nodes]
@@ -100,7 +100,7 @@ def _verdict(budget: ErrorBudget) -> str:
     return document_text([block for block in budget_document(budget) if isinstance(block, Title)], "table", plain=True)
 
 
-def _text(budget: ErrorBudget, options: BudgetOptions) -> str:
+def _result_text(budget: ErrorBudget, options: BudgetOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
         return budget.to_json()

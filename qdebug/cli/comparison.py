@@ -52,7 +52,7 @@ def open_session(
 
     sides = (open_source(reference), open_source(backend))
     with show_stages("aligning") as on_stage:
-        open_with = partial(DiffSession, limits=limits, told=on_stage, given=user_pairs, tokens=tokens)
+        open_with = partial(DiffSession, limits=limits, on_stage=on_stage, user_pairs=user_pairs, tokens=tokens)
         if sample is not None:
             return open_with(*(OneSample(side, sample) for side in sides))
         return open_with(*sides, cache=True)

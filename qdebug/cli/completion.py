@@ -89,7 +89,7 @@ def list_completables(parser: Parser, words: tuple[str, ...] = ()) -> list[Compl
 
 
 def _metavar_values(metavar: str) -> tuple[str, ...]:
-    """Return the possible prefixes of an option's value, for options with an open set of values."""
+    """Return the values that completion suggests for an option that accepts others too, by its metavar."""
     if metavar == "NAME[:key=value,...]":
         from qdebug.backends import BACKENDS, installed_backends
 
@@ -128,14 +128,14 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.nodes is not None:
         emit("\n".join(_node_names(arguments.nodes)))
     else:
-        from qdebug.cli.main import build_parser  # imported here because it imports this module
+        from qdebug.cli.main import build_parser  # imported here, because `main` imports this module
 
         emit(script(arguments.shell, build_parser()))
     return 0
 
 
 def _node_names(path: Path) -> list[str]:
-    """Return the node names that a shell can complete, which excludes blanks, quotes and control characters."""
+    """Return the node names that a shell can complete: those without blanks, quotes and control characters."""
     from qdebug.cli.sources import open_source
 
     names = dict.fromkeys(node.name for node in open_source(path).graph.nodes)
@@ -154,7 +154,7 @@ _FIND_WORDS = """\
 
 
 def _verb_cases(levels: list[Completable]) -> str:
-    """Return the branches of a shell `case` that detect the verb and the action. Other words have no effect."""
+    """Return the branches of a shell `case` that recognize the verb and the action, and skip all other words."""
     return "\n".join(
         f"      {shlex.quote(' '.join(('', *level.words)))}) line={shlex.quote(' '.join(('', *level.words)))} ;;"
         for level in levels
@@ -162,7 +162,7 @@ def _verb_cases(levels: list[Completable]) -> str:
     )
 
 
-def _bash(levels: list[Completable]) -> str:
+def _bash_script(levels: list[Completable]) -> str:
     find = _FIND_WORDS.format(first=1, current="COMP_CWORD", words="COMP_WORDS", cases=_verb_cases(levels))
     choice_cases, level_cases = [], []
     for level in levels:
@@ -187,7 +187,7 @@ def _bash(levels: list[Completable]) -> str:
             *level_cases,
             "  esac",
             "  if [[ -z $known ]]; then [[ $now == -* ]] && known=$options || known=$follow; fi",
-            # Unquoted on purpose, to split at blanks: no word contains one, and the bash of macOS has no mapfile.
+            # Unquoted, so that bash splits at blanks, which no word contains. The bash of macOS lacks mapfile.
             '  [[ -z $known ]] || COMPREPLY=( $(compgen -W "$known" -- "$now") )',
             "}",
             "complete -o default -o bashdefault -F _qdebug qdebug\n",
@@ -195,7 +195,7 @@ def _bash(levels: list[Completable]) -> str:
     )
 
 
-def _zsh(levels: list[Completable]) -> str:
+def _zsh_script(levels: list[Completable]) -> str:
     find = _FIND_WORDS.format(first=2, current="CURRENT", words="words", cases=_verb_cases(levels))
     choice_cases, level_cases = [], []
     for level in levels:
@@ -229,7 +229,7 @@ def _zsh(levels: list[Completable]) -> str:
 
 
 def _node_lines(words: str, previous_word: str, completion_line: str) -> list[str]:
-    """Return the lines that list the nodes of the last recording on the command line, after the option for a node."""
+    """Return the shell lines that complete the value of --node with the nodes of the last recording before it."""
     return [
         f"  if [[ {previous_word} == {_NODE} ]]; then",
         "    local each recording='' names=''",
@@ -251,7 +251,7 @@ _FISH_NODES = (
 )
 
 
-def _fish(levels: list[Completable]) -> str:
+def _fish_script(levels: list[Completable]) -> str:
     lines = ["# fish completion for qdebug; made by: qdebug completion fish"]
     for level in levels:
         condition = _fish_condition(level)
@@ -278,5 +278,5 @@ def _fish_condition(level: Completable) -> str:
 
 
 _SHELLS: Mapping[str, Callable[[list[Completable]], str]] = MappingProxyType(
-    {"bash": _bash, "zsh": _zsh, "fish": _fish}
+    {"bash": _bash_script, "zsh": _zsh_script, "fish": _fish_script}
 )

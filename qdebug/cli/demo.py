@@ -61,7 +61,7 @@ def fill_parser(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Record, compare and explain. It succeeds if the planted bug is found."""
+    """Record and compare the demo network, and print the comparison with the next commands."""
     options = options_from(DemoOptions, arguments)
     from qdebug.running.demo import run_demo
 

@@ -167,13 +167,13 @@ class DiffOptions:
 
     @property
     def extent(self) -> ReportExtent:
-        """Extent of the report. For several backends, the default is only their verdicts."""
+        """How much the report shows. With several backends, the default is only their verdicts."""
         is_quiet = self.quiet or (len(self.backends) > 1 and not (self.verbose or self.everything or self.choice))
         return ReportExtent(verbose=self.verbose, everything=self.everything, quiet=is_quiet, choice=self.choice)
 
 
 _EXCHANGE_FORMATS = ("html", "junit", "csv")
-"""Formats for other programs. All backends are in a single document."""
+"""Formats for other programs. They put all backends into one document."""
 
 
 class _ExplainMetrics(argparse.Action):
@@ -300,7 +300,7 @@ def run(arguments: argparse.Namespace) -> int:
                 budgets[name] = _budget_document(session)
                 if options.form not in _EXCHANGE_FORMATS:
                     texts[-1] += "\n" + document_text(budgets[name], options.form, plain=options.output is not None)
-    agreement = _agreement(sessions) if len(sessions) > 1 and options.node is None else {}
+    agreement = _count_agreement(sessions) if len(sessions) > 1 and options.node is None else {}
     if options.form in _EXCHANGE_FORMATS:
         write_result(exchange_text(results, options.form, page_details, agreement, budgets), options.output)
     else:
@@ -315,7 +315,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write_files(options: DiffOptions, results: Mapping[str, RunComparison], sessions: Sequence[DiffSession]) -> None:
-    """Write the files that options derive from the comparisons, such as limits."""
+    """Write the other files that were requested: suggested limits, a map, keep rules, the tracked history."""
     if options.suggest_limits is not None:
         from qdebug.limits.suggest import suggest_limits
 
@@ -336,7 +336,7 @@ def _write_files(options: DiffOptions, results: Mapping[str, RunComparison], ses
 
 
 def _check_options(options: DiffOptions) -> None:
-    """Refuse invalid options before any work is done."""
+    """Reject invalid options before any work is done."""
     for target in (options.output, options.suggest_limits, options.write_map, options.retake):
         check_target(target, force=options.force, sources=[options.reference, *options.backends])
     if options.track is not None:
@@ -409,7 +409,7 @@ def _collect_page_details(session: DiffSession, result: RunComparison, options: 
 
 
 def _collect_detail(session: DiffSession, result: RunComparison, name: str, options: DiffOptions) -> NodeDetail:
-    """Collect the details of the requested node. Report if a different node is shown in its place."""
+    """Collect the details of the requested node. If a different node is shown in its place, say so on stderr."""
     detail = node_detail(session, result, name, sample=options.sample)
     shown_result = detail.result
     if name not in (shown_result.node, shown_result.tensor, shown_result.reference_tensor):
@@ -438,8 +438,8 @@ def _node_text(detail: NodeDetail, options: DiffOptions) -> str:
     return "" if options.form == "json" else node_text(detail, options.form, plain=options.output is not None)
 
 
-def _agreement(sessions: Sequence[DiffSession]) -> Mapping[str, Agreement]:
-    """Return where all backends have the same error."""
+def _count_agreement(sessions: Sequence[DiffSession]) -> Mapping[str, Agreement]:
+    """Count the elements that all backends get wrong equally, by reference tensor."""
     from qdebug.compare.measure.agreement import agreements
 
     return agreements(sessions[0].reference, [(session.backend, session.alignment) for session in sessions])
@@ -490,7 +490,7 @@ def _json_text(
 def _say_next(
     options: DiffOptions, results: Sequence[RunComparison], timings: Sequence[Timing], shown_node: str | None
 ) -> None:
-    """Print why the exit code is 3, the time spent and the next commands; `shown_node` is the node shown in detail."""
+    """Print why the exit code is 3, the time spent, and the next commands. `shown_node` was shown in detail, if any."""
     for result in results:
         if result.exit_code == INCOMPLETE:
             say(f"qdebug: exit code {INCOMPLETE}: {_incomplete_text(result)}")
@@ -509,7 +509,7 @@ def _say_next(
 
 
 def _next_lines(options: DiffOptions, result: RunComparison, shown_node: str | None) -> list[str]:
-    """Return the next commands, one per line; `shown_node` is the node already shown in detail."""
+    """Return the next commands, one per line. `shown_node` is the node that was shown in detail, if any."""
     pair = (options.reference, options.backends[0])
     commands: list[list[str | Path]] = []
     if shown_node is None:
@@ -519,15 +519,15 @@ def _next_lines(options: DiffOptions, result: RunComparison, shown_node: str | N
     commands.append(["qdebug", "tui", *pair, *(["--node", shown_node] if shown_node else [])])
     if options.verbose and commands[0][1] == "explain":
         commands.append(["qdebug", "export", "repro", *pair, "--node", commands[0][-1], "-o", "test_node.py"])
-    if _may_be_processor(result):
+    if _may_depend_on_processor(result):
         run = result.backend
         words = ["bisect", run.model, "--inputs", "FILE.npz", "--backend", run.backend, "--over", "cpu"]
         commands.append(["qdebug", *words])
     return [f"{'      ' if index else 'next: '}{command(*words)}" for index, words in enumerate(commands)]
 
 
-def _may_be_processor(result: RunComparison) -> bool:
-    """Return whether two processors gave different values in one runtime whose instruction sets can be limited."""
+def _may_depend_on_processor(result: RunComparison) -> bool:
+    """Return whether one runtime differed between two processors, and `qdebug bisect --over cpu` can find out why."""
     from qdebug.backends import BACKENDS, load_backend
 
     reference, backend = result.reference, result.backend
@@ -555,13 +555,14 @@ def _fault_commands(pair: tuple[Path, Path], result: RunComparison) -> list[list
     first_fault = result.diagnosis[0]
     is_stateful = open_source(pair[1]).steps > 1
     detail_command: list[str | Path] = ["qdebug", "diff", *pair, "--node", first_fault.node]
-    has_two_forms = _is_quantized(pair[0]) == _is_quantized(pair[1])  # else it is no rewrite, which lint would refuse
+    # If only one side is quantized, it is not a rewrite of the other, and lint would reject the pair.
+    can_lint = _is_quantized(pair[0]) == _is_quantized(pair[1])
     lint_command: list[list[str | Path]] = [["qdebug", "lint", *pair]]
     explain_fault: list[list[str | Path]] = [["qdebug", "explain", pair[1], "--node", first_fault.node]]
     by_class: dict[FaultClass, list[list[str | Path]]] = {
         FaultClass.KERNEL: [*(explain_fault if has_graph else []), detail_command],
         FaultClass.QUANTIZATION: [["qdebug", "budget" if is_stateful else "repair", *pair], detail_command],
-        FaultClass.MODEL: [detail_command, *(lint_command if has_two_forms else [])],
+        FaultClass.MODEL: [detail_command, *(lint_command if can_lint else [])],
         FaultClass.RECORDING: [["qdebug", "info", pair[1]]],
         FaultClass.REFERENCE: [["qdebug", "file", "verify", pair[0]], ["qdebug", "explain", pair[0]]],
     }
@@ -576,7 +577,7 @@ def _is_quantized(path: Path) -> bool:
 
 
 def _accepting_options(result: RunComparison) -> list[str]:
-    """Return the `--allow-*` options under which an incomplete comparison could pass."""
+    """Return the `--allow-*` options that accept the shortcomings of an incomplete comparison."""
     from qdebug.compare.align.pairs import UnmatchedKind
     from qdebug.model import Fidelity
 
@@ -594,7 +595,7 @@ def _accepting_options(result: RunComparison) -> list[str]:
 
 
 def _incomplete_commands(pair: tuple[Path, Path], result: RunComparison) -> list[list[str | Path]]:
-    """Return the next commands after INCOMPLETE, which show the missing tensors."""
+    """Return the commands that show what an incomplete comparison lacks."""
     options = _accepting_options(result)
     if "--allow-uncompared" in options:
         return [["qdebug", "diff", *pair, "--verbose"]]

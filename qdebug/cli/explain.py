@@ -140,8 +140,8 @@ def run(arguments: argparse.Namespace) -> int:
         answer_in_workers = None if executor is None else explained_by(executor, options.backend, sample=options.sample)
         explanation = explain(recording, node=options.node, limits=limits, progress=note, shared=answer_in_workers)
     if options.sample is not None:
-        explanation = _renumber(explanation, options.sample)
-    write_result(_text(explanation, options), options.output)
+        explanation = _restore_sample_number(explanation, options.sample)
+    write_result(_result_text(explanation, options), options.output)
     if options.write_arithmetic is not None:
         _write_arithmetic(explanation, options.write_arithmetic)
     if options.track is not None:
@@ -161,8 +161,8 @@ def _open_backend(options: ExplainOptions) -> Recording:
     return OneSample(recording, options.sample)
 
 
-def _renumber(explanation: ExplainedRun, sample: int) -> ExplainedRun:
-    """Return the explanation of a single sample with that sample's number in the recording."""
+def _restore_sample_number(explanation: ExplainedRun, sample: int) -> ExplainedRun:
+    """Return the explanation of a single sample, with the number that the sample has in the recording."""
     nodes = []
     for node in explanation.nodes:
         residual = node.residual
@@ -172,7 +172,7 @@ def _renumber(explanation: ExplainedRun, sample: int) -> ExplainedRun:
     return replace(explanation, nodes=tuple(nodes))
 
 
-def _text(explanation: ExplainedRun, options: ExplainOptions) -> str:
+def _result_text(explanation: ExplainedRun, options: ExplainOptions) -> str:
     if options.form == "json":
         return explanation.to_json()
     from qdebug.present.reports.explain import explain_document, explained_node_document

@@ -198,11 +198,11 @@ def run_model_explorer(arguments: argparse.Namespace) -> int:
 
 
 def _check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse an unusable folder before any work is done.
+    """Reject an unusable output folder before any work is done.
 
     Raises:
-        UsageError: It is a file.
-        OutputExistsError: It is not empty and may not be overwritten.
+        UsageError: The path is not a folder.
+        OutputExistsError: The folder is not empty, and its files may not be overwritten.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a folder.", hint="Give the name of a folder: -o DIR.")
@@ -349,12 +349,12 @@ def run_repro(arguments: argparse.Namespace) -> int:
     hint = f"List the nodes: {command('qdebug', 'explain', options.backend, '--all')}."
     options = replace(options, node=resolve_name(options.node, owners, what="node of the backend", hint=hint))
 
-    reference_clause, reference_tensor = _counterpart(reference, backend, options.node)
+    reference_clause, reference_tensor = _find_counterpart(reference, backend, options.node)
     if is_float_node(backend, options.node):
-        text, passing_reason = _float_text(backend, options, reference_clause)
+        text, passing_reason = _float_reproducer(backend, options, reference_clause)
     else:
         counterpart = None if reference_tensor is None else (reference, reference_tensor)
-        text, passing_reason = _quantized_text(backend, options, reference_clause, counterpart)
+        text, passing_reason = _quantized_reproducer(backend, options, reference_clause, counterpart)
     write_result(text, options.output)
     if passing_reason:
         say(f"{passing_reason}. {_PASSING_NOTE}")
@@ -365,7 +365,7 @@ def run_repro(arguments: argparse.Namespace) -> int:
 _PASSING_NOTE = "This proves that the node computes correctly on these inputs; check its weights, scales and inputs"
 
 
-def _quantized_text(
+def _quantized_reproducer(
     backend: Recording, options: ReproOptions, reference_clause: str, counterpart: tuple[Recording, str] | None
 ) -> tuple[str, str]:
     """Return the file for a quantized node, and why its test passes; "" if it fails."""
@@ -384,7 +384,7 @@ def _quantized_text(
     return reproducer_text(reproducer, options.output), passing_reason
 
 
-def _float_text(backend: Recording, options: ReproOptions, reference_clause: str) -> tuple[str, str]:
+def _float_reproducer(backend: Recording, options: ReproOptions, reference_clause: str) -> tuple[str, str]:
     """Return the file for a float node, and why its test passes; "" if it fails."""
     from qdebug.present.reports.reproducer import float_reproducer_text
     from qdebug.reproduce.reproducer import make_float_reproducer
@@ -398,10 +398,10 @@ def _float_text(backend: Recording, options: ReproOptions, reference_clause: str
     return float_reproducer_text(reproducer, options.output), passing_reason
 
 
-def _counterpart(reference: Recording, backend: Recording, node: str) -> tuple[str, str | None]:
-    """Return a clause about how far a node's output is from the reference's, and the reference's tensor.
+def _find_counterpart(reference: Recording, backend: Recording, node: str) -> tuple[str, str | None]:
+    """Return a clause with the error of a node's output, and the reference tensor it was compared with.
 
-    Without a counterpart, they are "" and None.
+    They are "" and None if the output was not compared.
     """
     from qdebug.api import diff
 

@@ -61,8 +61,9 @@ def _unexpected_message(failure: BaseException) -> tuple[str, str]:
     error_text = f"{type(failure).__name__}: {failure}"
     if outdated_requirements:
         requirement, version = outdated_requirements[0]
+        oldest_version = requirement.oldest_version
         return (
-            f"{requirement.package} {version} is too old: qdebug needs {requirement.least} or newer ({error_text}).",
+            f"{requirement.package} {version} is too old: qdebug needs {oldest_version} or newer ({error_text}).",
             f"Upgrade it: pip install --upgrade '{requirement.package}{requirement.bounds}'.",
         )
     if missing_error is not None:

@@ -175,7 +175,7 @@ def _add_join(actions: Verbs) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite RUN.json if it exists")
     add_untrusted(parser, "files")
     add_common(parser)
-    parser.set_defaults(run=_join)
+    parser.set_defaults(run=_run_join)
 
 
 def _add_prune(actions: Verbs) -> None:
@@ -190,10 +190,10 @@ def _add_prune(actions: Verbs) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be removed, and remove nothing")
     add_common(parser)
-    parser.set_defaults(run=_prune)
+    parser.set_defaults(run=_run_prune)
 
 
-def _prune(arguments: argparse.Namespace) -> int:
+def _run_prune(arguments: argparse.Namespace) -> int:
     """Remove recordings, and list them."""
     options = options_from(PruneOptions, arguments)
     from qdebug.present import numbers
@@ -224,7 +224,7 @@ def _add_pack(actions: Verbs) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite OUT.h5 if it exists")
     add_untrusted(parser, "file")
     add_common(parser)
-    parser.set_defaults(run=_pack)
+    parser.set_defaults(run=_run_pack)
 
 
 def _add_verify(actions: Verbs) -> None:
@@ -233,7 +233,7 @@ def _add_verify(actions: Verbs) -> None:
     parser.add_argument("--memory", type=positive, metavar="MB", help="memory limit of the process (default: 2048)")
     parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="time limit per file")
     add_common(parser)
-    parser.set_defaults(run=_verify)
+    parser.set_defaults(run=_run_verify)
 
 
 def _add_recover(actions: Verbs) -> None:
@@ -245,10 +245,10 @@ def _add_recover(actions: Verbs) -> None:
     parser.add_argument("--force", action="store_true", help="replace the recording if it exists")
     add_untrusted(parser)
     add_common(parser)
-    parser.set_defaults(run=_recover)
+    parser.set_defaults(run=_run_recover)
 
 
-def _verify(arguments: argparse.Namespace) -> int:
+def _run_verify(arguments: argparse.Namespace) -> int:
     """Check recordings and describe each. The first invalid one raises an error."""
     options = options_from(VerifyOptions, arguments)
     from qdebug.present import numbers
@@ -264,7 +264,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _pack(arguments: argparse.Namespace) -> int:
+def _run_pack(arguments: argparse.Namespace) -> int:
     """Pack a recording and print its sizes."""
     options = options_from(PackOptions, arguments)
     from qdebug.present import numbers
@@ -284,7 +284,7 @@ def _pack(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _join(arguments: argparse.Namespace) -> int:
+def _run_join(arguments: argparse.Namespace) -> int:
     """Write a manifest and describe it."""
     options = options_from(JoinOptions, arguments)
     if options.prefix is not None and len(options.prefix) != len(options.files):
@@ -311,7 +311,7 @@ def _join(arguments: argparse.Namespace) -> int:
 
 
 def _compare_replicas(recording: ShardedRecording, options: JoinOptions) -> int:
-    """Print the replicated tensors that differ between ranks."""
+    """Print the replicated tensors that differ between ranks, and return the exit code."""
     from qdebug.present.replicas import replica_lines
 
     with progress("comparing replicated tensors") as note:
@@ -328,7 +328,7 @@ def _compare_replicas(recording: ShardedRecording, options: JoinOptions) -> int:
     return 1
 
 
-def _recover(arguments: argparse.Namespace) -> int:
+def _run_recover(arguments: argparse.Namespace) -> int:
     """Rebuild a recording and describe it."""
     options = options_from(RecoverOptions, arguments)
     from qdebug.recording.writing.recovery import recover

@@ -1,7 +1,7 @@
 """Run a command on untrusted files in a separate process, with limits on memory, time and disk space.
 
-The library that reads the files is not hardened against hostile ones. The limits depend on the disk space that the
-files take.
+The library that reads the files (HDF5) is not hardened against malicious files. The limits grow with the disk space
+that the files take.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MAX_WRITTEN = 1 << 30
 _BLOCK = 512
 """Bytes per block in `st_blocks` (POSIX)."""
 _GRACE_SECONDS = 5
-"""Seconds that a process has to end by itself when its time is up."""
-# Each thread of such a library allocates memory at its start.
+"""Seconds between SIGXCPU, on which a process can still end by itself, and SIGKILL."""
+# One thread per library, because each thread reserves memory when it starts, which counts towards the limit.
 _CHILD_CODE = """\
 import json, os, sys
 os.putenv("OPENBLAS_NUM_THREADS", "1")
@@ -46,7 +46,7 @@ def run_guarded(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     """Run a command line in a guarded process. Return its exit code.
 
     Args:
-        arguments: The parsed command line. The size of its files determines the limits, unless it sets them itself.
+        arguments: The parsed command line. It sets the limits, or else the size of its files does.
         words: The command line.
 
     Raises:
@@ -78,7 +78,7 @@ def run_guarded(arguments: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process. Ctrl-C is ignored here, since the process receives it too and handles it."""
+    """Wait for a process. Ctrl-C is ignored meanwhile, since the process receives it too and handles it."""
     previous_handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return process.wait()
@@ -103,12 +103,12 @@ def _manifest_parts(path: Path) -> Sequence[Path]:
 
     try:
         return [part.path for part in read_manifest(path).parts] if is_manifest(path) else ()
-    except QdebugError:  # reported by the command itself
+    except QdebugError:  # the guarded command reports this error
         return ()
 
 
 def _disk_bytes(path: Path) -> int:
-    """Return the bytes that a file takes on disk. A sparse file can claim to be far larger."""
+    """Return the bytes that a file takes on disk, since the nominal size of a sparse file can be far larger."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -125,9 +125,9 @@ def limit_process(memory: int, seconds: int | None, max_file_bytes: int) -> None
         max_file_bytes: Maximum size of a written file in bytes.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":  # on other systems this has no effect, or breaks the loader
+    if sys.platform == "linux":  # on other systems, RLIMIT_AS has no effect or breaks the loader
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    sys.dont_write_bytecode = True  # the limit would cut off a .pyc, and later imports would fail
+    sys.dont_write_bytecode = True  # the limit on file size would truncate a .pyc, and later imports would fail
     resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
     if seconds is not None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE_SECONDS))

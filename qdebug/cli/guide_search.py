@@ -1,4 +1,4 @@
-"""Searches the pages of the guide for a word or a section."""
+"""Search the pages of the guide for a word or a section."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-__all__ = ["Passage", "headings", "passages", "sections"]
+__all__ = ["Passage", "extract_sections", "find_passages", "list_headings"]
 
 _MARKUP = re.compile(r"\]\([^)]*\)|[`*|\[]|^#+ ")
 
@@ -27,25 +27,25 @@ class Passage(NamedTuple):
     in_heading: bool
 
 
-def passages(word: str, pages: Iterable[tuple[str, str]]) -> list[Passage]:
-    """Return the sections that contain a word, those with the word in their heading first.
+def find_passages(word: str, pages: Iterable[tuple[str, str]]) -> list[Passage]:
+    """Return the sections that contain a word. Sections with the word in their heading come first.
 
     Args:
-        word: A word or phrase, case-insensitive. Its plural fits as well.
-        pages: Names and Markdown of the pages.
+        word: A word or phrase, case-insensitive. Its plural matches as well.
+        pages: The name and Markdown of each page.
     """
     pattern = re.compile(rf"(?<![\w-]){re.escape(' '.join(word.split()))}(?:e?s)?(?![\w-])", re.IGNORECASE)
     all_passages = [passage for topic, text in pages for passage in _passages_of_page(pattern, topic, text)]
     return sorted(all_passages, key=lambda passage: not passage.in_heading)
 
 
-def headings(text: str) -> list[str]:
+def list_headings(text: str) -> list[str]:
     """Return the headings of a page of Markdown, without markup."""
     return [_plain(line) for line in text.splitlines() if line.startswith("#")]
 
 
-def sections(text: str, name: str) -> str | None:
-    """Return the sections of a page whose headings contain a name, or None if none does.
+def extract_sections(text: str, name: str) -> str | None:
+    """Return the sections of a page whose heading contains a name; None if no heading does.
 
     Args:
         text: The page, as Markdown.

@@ -29,8 +29,8 @@ _SOURCE_FORMATS = (
 )  # fmt: skip
 
 
-def _installed_names() -> set[str]:
-    """Return the names of dump formats in other packages, without loading these."""
+def _installed_formats() -> set[str]:
+    """Return the names of dump formats that other packages add, without importing those packages."""
     return {entry.name for entry in entry_points(group="qdebug.importers")} - set(_SOURCE_FORMATS)
 
 
@@ -99,7 +99,7 @@ def fill_parser(parser: Parser) -> None:
     )
     parser.add_argument(
         "--source-format",
-        choices=(*_SOURCE_FORMATS, *sorted(_installed_names())),
+        choices=(*_SOURCE_FORMATS, *sorted(_installed_formats())),
         help="the format of SOURCE (default: detected, except litert-debugger)",
     )
     parser.add_argument(
@@ -183,7 +183,7 @@ _MATCH_CLAUSES: Mapping[str, str] = {
 
 
 def _entry_lines(title: str, entries: Mapping[str, str]) -> Iterable[str]:
-    """Yield the first names, each with its remark."""
+    """Yield a title, the first names with their remarks, and the number of further names."""
     from qdebug.present.text import safe_text
 
     if entries and title:

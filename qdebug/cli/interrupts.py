@@ -1,6 +1,6 @@
-"""Handle Ctrl-C during writing: at the next safe moment, or immediately if it is pressed again.
+"""Handle Ctrl-C while files are written: stop at the next safe point, or immediately if it is pressed again.
 
-Other signals that end a program are treated like Ctrl-C if resources must be released first.
+Other signals that end a program can be treated like Ctrl-C, so that resources are released first.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from qdebug.cli.output import OnProgress
 __all__ = ["Interrupts", "interrupts_resent", "signals_as_interrupts"]
 
 _RESEND_SECONDS = 0.02
-"""Delay after which a lost Ctrl-C is sent again; by then the destructor has returned."""
+"""Seconds after which a lost Ctrl-C is sent again. By then, the destructor that swallowed it has returned."""
 
 
 class Interrupts:
-    """Treats the first Ctrl-C as a request to stop, and the second as an interrupt.
+    """Treats the first Ctrl-C as a request to stop, which `check` raises, and the second as an immediate interrupt.
 
-    An interrupt raised anywhere in the interpreter can be lost in a library's destructor, or break a write in two.
-    Outside the main thread, a handler cannot be installed, and Ctrl-C works as usual.
+    An interrupt that is raised at an arbitrary moment can be lost in a destructor, or leave a half-written file.
+    Handlers can be installed only in the main thread; in other threads, Ctrl-C works as usual.
     """
 
     def __init__(self) -> None:
@@ -33,16 +33,16 @@ class Interrupts:
         self._previous: object = None
 
     def check(self) -> None:
-        """Stop here if a stop was requested.
+        """Raise the interrupt that was requested, if any.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C was pressed since the start.
+            KeyboardInterrupt: Ctrl-C was pressed inside the block.
         """
         if self._requested:
             raise KeyboardInterrupt
 
     def wrap_progress(self, note: OnProgress) -> OnProgress:
-        """Return a progress callback that also stops on request."""
+        """Return a progress callback that also calls `check`."""
 
         def note_and_check(done: int, total: int, label: str = "") -> None:
             self.check()
@@ -57,7 +57,7 @@ class Interrupts:
         self._requested = True
 
     def __enter__(self) -> Self:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise another handler is in charge
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # do not replace somebody else's handler
             with suppress(ValueError):
                 self._previous = signal.signal(signal.SIGINT, self._handle_signal)
         return self
@@ -71,12 +71,12 @@ class Interrupts:
 
 @contextmanager
 def interrupts_resent() -> Iterator[None]:
-    """Send Ctrl-C again inside the block if it was raised in a destructor, which swallows exceptions."""
+    """Inside the block, send Ctrl-C again if it was raised in a destructor, where Python ignores exceptions."""
     previous_hook = sys.unraisablehook
 
     def resend(unraisable: sys.UnraisableHookArgs) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            # Raise Ctrl-C again after the destructor has returned: exceptions in destructors are ignored.
+            # Wait until the destructor has returned, or the exception would be ignored again.
             Timer(_RESEND_SECONDS, signal.pthread_kill, (get_ident(), signal.SIGINT)).start()
         else:
             previous_hook(unraisable)
@@ -90,16 +90,17 @@ def interrupts_resent() -> Iterator[None]:
 
 @contextmanager
 def signals_as_interrupts() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP interrupt the block like Ctrl-C, so that the terminal is restored.
+    """Let SIGTERM and SIGHUP interrupt the block like Ctrl-C, so that it can clean up, such as restore the terminal.
 
-    Then end by that signal. Signals that have a different handler, or are ignored as under nohup, are not changed.
+    After the block, the process ends by the signal it received. A signal that has a handler, or is ignored as under
+    nohup, keeps its effect.
     """
     received_signals: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         del frame
         received_signals.append(number)
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a background job of a shell
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # shells start background jobs like this
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 

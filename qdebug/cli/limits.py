@@ -1,4 +1,4 @@
-"""Arguments that set limits. Options override a limits file, which overrides the project's limits."""
+"""Arguments that set limits. Options override the limits file, which replaces the limits of the project."""
 
 from __future__ import annotations
 
@@ -115,10 +115,10 @@ def add_tokens(parser: TakesArguments) -> None:
 
 
 def load_tokens_option(texts: Sequence[str] | None) -> Tokens:
-    """Return the token of each row of both sides, as far as they are given.
+    """Return the token of each row of both sides; None for a side without --tokens.
 
     Raises:
-        QdebugError: A file cannot be read, or is no index.
+        QdebugError: A file cannot be read, or is not an index of tokens.
     """
     if not texts:
         return None, None
@@ -166,11 +166,11 @@ def add_limits(parser: TakesArguments) -> None:
 
 
 def add_allowances(parser: TakesArguments, *, uncompared: bool = True) -> None:
-    """Add the options for incomplete comparisons.
+    """Add the options that accept incomplete comparisons.
 
     Args:
         parser: A group of arguments.
-        uncompared: Whether tensors can be lost with this verb.
+        uncompared: Whether the verb compares runs, so that inputs can differ and tensors can be lost.
     """
     parser.add_argument("--allow-partial", action="store_true", help="a recording that did not finish")
     parser.add_argument("--allow-unfaithful", action="store_true", help="a recording that changed its result")
@@ -239,7 +239,7 @@ def limits_of(file: Path | None) -> Limits:
 
 
 def say_unused(limits: Limits, results: Sequence[RunComparison]) -> None:
-    """Report on stderr which entries of a limits file match nothing that was compared, since names may change.
+    """Report on stderr which entries of a limits file match nothing that was compared, for example a renamed node.
 
     Args:
         limits: The limits in effect.

@@ -137,8 +137,8 @@ def _run(arguments: argparse.Namespace) -> int:
             progress=note,
         )
     if options.fix is not None:
-        report = _fix(report, options, model_before, inputs)
-    write_result(_text(report, options), options.output)
+        report = _fix_findings(report, options, model_before, inputs)
+    write_result(_result_text(report, options), options.output)
     if report.fixes:
         say(f"wrote {safe_text(options.fix)}")
     if options.write_witness is not None:
@@ -147,7 +147,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return report.exit_code
 
 
-def _fix(
+def _fix_findings(
     report: LintReport, options: LintArguments, before: LintModel, inputs: Mapping[str, np.ndarray] | None
 ) -> LintReport:
     from qdebug.lint.fix import fix_findings
@@ -173,7 +173,7 @@ def _open_model(path: Path, options: LintArguments) -> LintModel:
     return open_model(path)
 
 
-def _text(report: LintReport, options: LintArguments) -> str:
+def _result_text(report: LintReport, options: LintArguments) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
         return report.to_json()
@@ -185,7 +185,7 @@ def _text(report: LintReport, options: LintArguments) -> str:
 
 
 def _write_witness(report: LintReport, path: Path) -> None:
-    """Write the inputs of each finding, one array per tensor, named after the finding's number and the tensor."""
+    """Write the inputs that show each finding, as arrays named NUMBER_OF_FINDING/TENSOR."""
     from qdebug.recording.npz import write_arrays
     from qdebug.recording.target import replacing_file
 

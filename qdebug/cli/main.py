@@ -55,7 +55,7 @@ class Verb(NamedTuple):
     """A verb of the command line.
 
     Args:
-        module: Its module in `qdebug.cli`.
+        module: Name of the verb's module in `qdebug.cli`.
         summary: One line for the list of verbs.
     """
 
@@ -104,14 +104,14 @@ def main(argv: Sequence[str] | None = None, *, begin: Callable[[], None] | None 
 
     Args:
         argv: Arguments after the program's name; None for the arguments of the process.
-        begin: Called once Ctrl-C is handled here, to end the caller's own handling.
+        begin: Called once this function handles Ctrl-C, so that the caller's own handler can be removed.
         guarded: Whether this is the guarded process for a command with `--untrusted`.
     """
     _reopen_closed_streams()
     _enable_crash_tracebacks()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a name that the locale cannot encode must not stop a report
+            stream.reconfigure(errors="backslashreplace")  # print a report even if the locale cannot encode a name
     words = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser()
     arguments = parser.parse_args(words)
@@ -125,8 +125,8 @@ def main(argv: Sequence[str] | None = None, *, begin: Callable[[], None] | None 
 def _reopen_closed_streams() -> None:
     """Open the null device in place of closed standard streams.
 
-    Otherwise, a file opened later would get their descriptors, and a library's output could end up in a recording. A
-    closed standard output is still an error, since results must not be lost.
+    Otherwise, a file opened later would get the descriptor of a stream, and a library that prints could write into a
+    recording. A closed standard output is still reported as an error, since results must not be lost.
     """
     for number in range(3):
         try:
@@ -142,7 +142,7 @@ def _reopen_closed_streams() -> None:
 def _enable_crash_tracebacks() -> None:
     """Print a Python traceback when a framework crashes, since the program would otherwise end silently."""
     if not faulthandler.is_enabled():
-        with suppress(OSError, ValueError):  # stderr was replaced by an object that is not a file
+        with suppress(OSError, ValueError):  # stderr was replaced by an object without a file descriptor
             faulthandler.enable(all_threads=False)
 
 

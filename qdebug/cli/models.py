@@ -129,9 +129,11 @@ def record_models(options: ModelOptions) -> tuple[Path, list[Path]]:
         )
     backends = _choices_by_path(options)
     recorded_reference, recordings = record_runs(
-        _run(reference, options.ref_backend, reference=True) if is_model(reference) else open_source(reference),
-        [_run(path, choice, reference=False) for path, choice in backends if is_model(path)],
-        _record,
+        _make_model_run(reference, options.ref_backend, reference=True)
+        if is_model(reference)
+        else open_source(reference),
+        [_make_model_run(path, choice, reference=False) for path, choice in backends if is_model(path)],
+        _record_with_progress,
         title=reference.name,
         inputs=options.inputs,
         samples=options.samples,
@@ -188,11 +190,11 @@ def record_unoptimized(model: Path, recording: Path) -> Path:
     options = {name: str(value) for name, value in info.options.items() if name in option_names} | {"opt": "none"}
     say(f"{info.backend} rewrote {safe_text(model.name)} and changed its nodes; recording it again with opt=none")
     inputs = load_recorded_inputs(run, title=recording.name)
-    return _record(ModelRun(model=model, backend=info.backend, options=options), inputs, may_adapt=False)
+    return _record_with_progress(ModelRun(model=model, backend=info.backend, options=options), inputs, may_adapt=False)
 
 
 def _refuse_options(options: ModelOptions, names: Sequence[str], reason: str) -> None:
-    """Refuse options that would have no effect."""
+    """Reject options that would have no effect."""
     name = next((name for name in names if _GIVEN_VALUES[name](options) is not None), None)
     if name is not None:
         raise UsageError(f"{name} is for model files, but {reason}.", hint=f"Leave out {name}.")
@@ -217,7 +219,7 @@ def _choices_by_path(options: ModelOptions) -> list[tuple[Path, BackendChoice | 
     return [(path, next(remaining, None) if is_model(path) else None) for path in paths]
 
 
-def _run(path: Path, choice: BackendChoice | None, *, reference: bool) -> ModelRun:
+def _make_model_run(path: Path, choice: BackendChoice | None, *, reference: bool) -> ModelRun:
     from qdebug.running.model_runs import ModelRun, choose_backend
 
     if choice is None:
@@ -225,7 +227,7 @@ def _run(path: Path, choice: BackendChoice | None, *, reference: bool) -> ModelR
     return ModelRun(model=path, backend=choice.name, options=choice.options)
 
 
-def _record(run: ModelRun, given: GivenInputs, *, may_adapt: bool) -> Path:
+def _record_with_progress(run: ModelRun, given: GivenInputs, *, may_adapt: bool) -> Path:
     from qdebug.running.model_runs import record_model
 
     start = monotonic()

@@ -46,7 +46,7 @@ _DEFAULT_HEIGHT = 24
 _LINE_SECONDS = 10.0
 """Interval between progress lines without a terminal."""
 _STATUS_DELAY = 0.5
-"""Seconds after which work gets a status line."""
+"""Seconds of work before the status line appears."""
 
 
 class OnProgress(Protocol):
@@ -63,28 +63,28 @@ class OnProgress(Protocol):
 
 
 class _ColorChoice:
-    """When text is coloured. One setting per process, since a process has one command line."""
+    """The value of --color. It is global, since a process runs one command line."""
 
-    wish = "auto"
+    mode = "auto"
 
 
 _color = _ColorChoice()
 
 
-def choose_color(wish: str) -> None:
+def choose_color(mode: str) -> None:
     """Choose when text is coloured.
 
     Args:
-        wish: "auto" (on a terminal), "always" or "never".
+        mode: "auto" (on a terminal), "always" or "never".
     """
-    _color.wish = wish
+    _color.mode = mode
 
 
 def _stderr_console() -> Console:
     """Return the console for progress."""
     from rich.console import Console
 
-    return Console(stderr=True, no_color=True if _color.wish == "never" else None)
+    return Console(stderr=True, no_color=True if _color.mode == "never" else None)
 
 
 def terminal_width() -> int | None:
@@ -129,7 +129,7 @@ def render(renderable: RenderableType, *, width: int, is_plain: bool = False) ->
     from rich.console import Console
 
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    if is_plain or _color.wish == "never" or not (on_terminal or _color.wish == "always"):
+    if is_plain or _color.mode == "never" or not (on_terminal or _color.mode == "always"):
         console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, highlight=False)
     elif not on_terminal:
         console = Console(
@@ -165,7 +165,7 @@ def emit_verdict(text: str) -> None:
 
 
 def _drop_stdout() -> None:
-    """Discard buffered output, so that flushing at exit does not fail again."""
+    """Redirect stdout to the null device, so that flushing it at exit does not fail again."""
     null_device = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null_device, sys.stdout.fileno())
     os.close(null_device)
@@ -188,7 +188,7 @@ def page(text: str) -> None:
 
 
 def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = (), regular: bool = False) -> None:
-    """Refuse an unusable output file before any work is done.
+    """Reject an unusable output file before any work is done.
 
     Args:
         output: The file to write; None for stdout.
@@ -197,9 +197,9 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
         regular: Whether it must be a regular file rather than a device or pipe.
 
     Raises:
-        UsageError: It is a URL or an input file, or is a device or pipe although a regular file is required.
-        OutputExistsError: It exists and may not be overwritten.
-        RecordingError: Its folder does not exist.
+        UsageError: The output is a URL or an input file, or is a device or pipe although it must be a regular file.
+        OutputExistsError: The output exists and may not be overwritten.
+        RecordingError: The folder of the output does not exist.
     """
     if output is None:
         return
@@ -223,7 +223,7 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
             raise UsageError(
                 f"The output {str(output)!r} is not a regular file.", hint="Give the name of a file: -o FILE."
             )
-        if not force and output.is_file():  # a device or a pipe is not overwritten
+        if not force and output.is_file():  # writing to a device or a pipe overwrites nothing
             raise OutputExistsError(
                 f"The file {str(output)!r} already exists.", hint="Choose another name, or overwrite it with --force."
             )
@@ -286,7 +286,7 @@ def progress(title: str) -> Iterator[OnProgress]:
 
 
 def _progress_lines(title: str) -> OnProgress:
-    """Return a callback that prints progress at most every ten seconds, which suits a log."""
+    """Return a callback that prints a line of progress at most every ten seconds, for logs."""
     start = last_shown = monotonic()
 
     def note(done: int, total: int, label: str = "") -> None:
@@ -301,7 +301,7 @@ def _progress_lines(title: str) -> OnProgress:
 
 @contextmanager
 def show_stages(title: str) -> Iterator[Callable[[str], None]]:
-    """Show the current stage of long work on stderr, if that is a terminal.
+    """Inside the block, show the current stage of long work on stderr, if that is a terminal.
 
     Args:
         title: Name of the work, as one word.

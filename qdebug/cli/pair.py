@@ -1,4 +1,4 @@
-"""Common part of `qdebug budget` and `qdebug repair`: one reference and one backend, which are first compared."""
+"""Arguments and session of `qdebug budget` and `qdebug repair`, which first compare one backend with a reference."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def add_pair_options(parser: Parser) -> None:
 
 @contextmanager
 def open_pair_session(options: PairOptions) -> Iterator[DiffSession]:
-    """Yield a session in which both recordings are compared. Its workers end with the block."""
+    """Yield a session that has compared both recordings. Its workers end with the block."""
     from qdebug.running.workers import open_workers
     from qdebug.session import DiffSession
 

@@ -57,7 +57,7 @@ _BY_SUFFIX = {
     ".csv": "csv",
 }
 _TABLE_SUFFIXES = ("", ".txt", ".log")
-"""File suffixes for which the result is written as a table."""
+"""File suffixes with which the result is written as a table."""
 
 T = TypeVar("T")
 
@@ -78,14 +78,14 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 _SCREEN_LINES = 40
-"""Most lines of a help that is shown at once."""
+"""Maximum number of lines of a help text that is printed whole."""
 _HELP_WIDTH = 78
 _NAME_WIDTH = 26
 _USAGE = {"?": "[{}]", "+": "{0} [{0} ...]", "*": "[{} ...]"}
-"""How an argument is written, by how often it may be given."""
+"""Notation of a positional argument in the usage line, by its `nargs`."""
 
 
-def _narrow(text: str) -> str:
+def _fill_paragraphs(text: str) -> str:
     """Return a text with its paragraphs filled to the width of the help; lists and commands stay as they are."""
     paragraphs = text.split("\n\n")
     return "\n\n".join(
@@ -94,15 +94,15 @@ def _narrow(text: str) -> str:
     )
 
 
-def _examples(epilog: str | None) -> list[str]:
-    """Return the lines of an epilog that are commands, those that are too long on two lines."""
+def _example_lines(epilog: str | None) -> list[str]:
+    """Return the commands in an epilog, one per line. Commands that are too long for a line take two."""
     joined = re.sub(r" *\\\n +", " ", epilog or "")
     lines = [line for line in joined.splitlines() if line.startswith("  qdebug ")]
-    return [line_part for line in lines for line_part in _on_lines(line)]
+    return [line_part for line in lines for line_part in _wrap_command(line)]
 
 
-def _on_lines(line: str) -> list[str]:
-    """Return a command, without its remark or with a continuation line if it is too long."""
+def _wrap_command(line: str) -> list[str]:
+    """Return the lines of a command. If it is too long, its remark is removed; if it still is, it is split in two."""
     if len(line) > _HELP_WIDTH:
         line = re.sub(r" {3,}\S.*", "", line.rstrip())
     if len(line) <= _HELP_WIDTH:
@@ -112,16 +112,16 @@ def _on_lines(line: str) -> list[str]:
 
 
 def _is_shown(action: argparse.Action) -> bool:
-    """Return whether an action is an option that a reader of the help wants to know."""
+    """Return whether the short help lists an argument: an option that not every verb has."""
     return bool(action.option_strings) and action.help != argparse.SUPPRESS and action.dest not in _COMMON_DESTS
 
 
 _COMMON_DESTS = frozenset({"help", "debug", "color", "memory", "seconds"})
-"""Options of every verb, which only the whole help lists."""
+"""Options that every verb has. Only the whole help lists them."""
 
 
-def _invocation(action: argparse.Action) -> str:
-    """Return how an option is written: its longest name, and its value."""
+def _format_option(action: argparse.Action) -> str:
+    """Return the longest name of an option, with the placeholder of its value."""
     name = max(action.option_strings, key=len)
     if action.nargs == 0:
         return name
@@ -131,13 +131,15 @@ def _invocation(action: argparse.Action) -> str:
     return f"{name} {value}"
 
 
-def _row(name: str, text: str | None) -> str:
-    """Return a name with the beginning of its explanation, on one line."""
+def _format_row(name: str, text: str | None) -> str:
+    """Return a line with the name of an argument and the first clause of its explanation."""
     clause = " ".join((text or "").split()).partition("; ")[0].partition(" (default: ")[0]
-    room = _HELP_WIDTH - 4 - max(len(name), _NAME_WIDTH)
-    if len(clause) > room:
+    max_length = _HELP_WIDTH - 4 - max(len(name), _NAME_WIDTH)
+    if len(clause) > max_length:
         clause = clause.partition(", ")[0]
-    return f"  {name:{_NAME_WIDTH}}  {clause if len(clause) <= room else clause[: room - 3] + '...'}".rstrip()
+    return (
+        f"  {name:{_NAME_WIDTH}}  {clause if len(clause) <= max_length else clause[: max_length - 3] + '...'}".rstrip()
+    )
 
 
 class Parser(argparse.ArgumentParser):
@@ -164,30 +166,33 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the whole help, with the first example at the top."""
-        self.description = _narrow(self.description) if self.description else None
-        examples = _examples(self.epilog) if " " in self.prog else []
+        self.description = _fill_paragraphs(self.description) if self.description else None
+        examples = _example_lines(self.epilog) if " " in self.prog else []
         first = examples[: 2 if examples and examples[0].endswith("\\") else 1]
         return "\n".join([*(["example:", *first, ""] if first else []), super().format_help()])
 
     def print_help(self, file: Any = None) -> None:
         """Print the help if it fits a screen, or else a short form with the command for the whole help."""
         text = self.with_arguments().format_help()
-        is_verb = self.prog.count(" ") == 1  # the whole help of a verb has a topic: qdebug help VERB
+        is_verb = self.prog.count(" ") == 1  # only for a verb can `qdebug help VERB options` print the whole help
         fits = not is_verb or len(text.splitlines()) <= _SCREEN_LINES
         self._print_message(text if fits else self._short_help(), file or sys.stdout)
 
     def _short_help(self) -> str:
-        """Return examples, the first paragraph, the arguments, and the options: a line each if they fit, else names."""
+        """Return a help that fits a screen: examples, first paragraph, arguments and options.
+
+        Each option has a line with its explanation, if there is room for all of them. Otherwise only names are listed.
+        """
         arguments = [action for action in self._actions if not action.option_strings]
         names = [str(action.metavar or action.dest) for action in arguments]
         words = [
             _USAGE.get(str(action.nargs), "{}").format(name) for action, name in zip(arguments, names, strict=True)
         ]
-        examples = _examples(self.epilog)[:4]
+        examples = _example_lines(self.epilog)[:4]
         head = ["examples:", *(examples[:-1] if examples and examples[-1].endswith("\\") else examples), ""]
-        head += [*_narrow((self.description or "").strip().partition("\n\n")[0]).splitlines(), ""]
+        head += [*_fill_paragraphs((self.description or "").strip().partition("\n\n")[0]).splitlines(), ""]
         head += [f"usage: {self.prog} [options] {' '.join(words)}".rstrip()]
-        head += [_row(name, action.help) for name, action in zip(names, arguments, strict=True)]
+        head += [_format_row(name, action.help) for name, action in zip(names, arguments, strict=True)]
         groups = [
             (group.title or "options", [action for action in group._group_actions if _is_shown(action)])  # noqa: SLF001
             for group in self._action_groups
@@ -195,14 +200,16 @@ class Parser(argparse.ArgumentParser):
         command_text = self.prog.replace("qdebug ", "qdebug help ", 1)
         tail = ["", f"The whole help, with every option explained: {command_text} options"]
         rows = [
-            (title, [_row(_invocation(each), each.help) for each in actions]) for title, actions in groups if actions
+            (title, [_format_row(_format_option(each), each.help) for each in actions])
+            for title, actions in groups
+            if actions
         ]
         lines = [line for title, group in rows for line in ("", f"{title.partition(' (')[0]}:", *group)]
         if len(head) + len(lines) + len(tail) > _SCREEN_LINES:
             lines = [""]
             for title, actions in groups:
                 if actions:
-                    listed = ", ".join(map(_invocation, actions)).replace(" ", "\xa0").replace(",\xa0", ", ")
+                    listed = ", ".join(map(_format_option, actions)).replace(" ", "\xa0").replace(",\xa0", ", ")
                     text = f"{title.partition(' (')[0]}: {listed}"
                     lines += fill(text, _HELP_WIDTH, subsequent_indent="  ", break_on_hyphens=False).splitlines()
         return "\n".join([*head, *lines, *tail]).replace("\xa0", " ") + "\n"

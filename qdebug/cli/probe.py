@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         result = run_probe(
             options.backend.name, options=options.backend.options, kinds=options.kind or (), on_progress=note
         )
-    write_result(_text(result, options), options.output)
+    write_result(_result_text(result, options), options.output)
     return result.exit_code
 
 
@@ -128,7 +128,7 @@ def _comparison_text(comparison: FingerprintComparison, options: ProbeOptions) -
     return document_text(document, form, plain=options.output is not None)
 
 
-def _text(result: ProbeResult, options: ProbeOptions) -> str:
+def _result_text(result: ProbeResult, options: ProbeOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
         return result.to_json()

@@ -220,7 +220,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _write_example_inputs(options, options.example_inputs)
     if options.inputs is None or options.output is None:
         raise _missing_options_error(options)
-    backend = options.backend or _chosen_backend(options.model)
+    backend = options.backend or _choose_backend(options.model)
     from qdebug.model import Fidelity
     from qdebug.present.text import safe_text
     from qdebug.recording.keep_policy import policy_of
@@ -265,8 +265,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 3 if summary.fidelity is Fidelity.DIFFERS else 0
 
 
-def _chosen_backend(model: Path) -> BackendChoice:
-    """Return the first installed backend that runs a model file, or the interpreter for a recording, and name it."""
+def _choose_backend(model: Path) -> BackendChoice:
+    """Choose the first installed backend that runs a model file (for a recording, the interpreter), and print it."""
     from qdebug.running.model_files import holds_recording
     from qdebug.running.model_runs import choose_backend
 
@@ -329,7 +329,7 @@ def _write_example_inputs(options: RecordOptions, target: Path) -> int:
 
 
 def _file_identity(path: Path) -> tuple[int, int] | None:
-    """Return inode and time of a file, which differ for a new file with the same name; None without a file."""
+    """Return the inode and modification time of a file, which change if it is replaced; None if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -338,7 +338,7 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def _interrupted_text(output: Path, earlier_identity: tuple[int, int] | None) -> str:
-    """Return the state of an interrupted run's recording; `earlier_identity` is the identity of an earlier file."""
+    """Return a message about what an interrupted run left; `earlier_identity` identifies the file before the run."""
     from qdebug.errors import QdebugError
     from qdebug.plural import plural
     from qdebug.recording.target import has_unfinished_run
@@ -370,9 +370,9 @@ def _unrecorded_lines(info: RunInfo) -> list[str]:
 
 
 def batch_clause(recording: Recording) -> str | None:
-    """Return that the rows of the inputs are one sample, as a clause, or None if the model can run no other number.
+    """Return a clause stating that several input rows were run as one sample; None unless --samples could split them.
 
-    Each number in a report then covers all rows, which somebody who has an array of pictures may not expect.
+    Each number in a report then covers all rows, which may surprise a user whose array has one image per row.
     """
     graph = recording.graph
     shapes = {name: graph.tensors[name].shape for name in graph.inputs if name in graph.tensors}

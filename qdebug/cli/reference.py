@@ -1,4 +1,4 @@
-"""The reference: tables that follow from the program, written as Markdown when they are asked for."""
+"""Generate the reference pages of `qdebug help`, such as thresholds and keys, from the program's own tables."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["REFERENCE", "reference_text"]
 
 
 class _Entry(NamedTuple):
-    """An entry of a reference.
+    """An entry of a reference page.
 
     Args:
-        group: The heading above it, a line of Markdown.
-        names: Names by which a user finds it.
-        text: Its Markdown.
+        group: The heading above the entry, a line of Markdown.
+        names: Names by which `qdebug help TOPIC NAME` finds the entry.
+        text: The entry, as Markdown.
     """
 
     group: str
@@ -32,12 +32,12 @@ class _Entry(NamedTuple):
 
 
 class _Reference(NamedTuple):
-    """A reference that is generated.
+    """A generated page of the reference.
 
     Args:
-        title: The title of its page.
-        about: What it lists, and how to find an entry.
-        entries: Makes the entries.
+        title: Title of the page.
+        about: What the page lists, and how to find an entry.
+        entries: Generates the entries.
     """
 
     title: str
@@ -46,14 +46,14 @@ class _Reference(NamedTuple):
 
 
 def reference_text(topic: str, name: str | None = None) -> str:
-    """Return a reference as Markdown.
+    """Return a page of the reference as Markdown.
 
     Args:
         topic: A key of `REFERENCE`.
         name: A part of a name, or a pattern, that selects entries; None for all.
 
     Raises:
-        UsageError: No entry has such a name.
+        UsageError: No entry has a matching name.
     """
     reference = REFERENCE[topic]
     entries = list(reference.entries())
@@ -74,25 +74,25 @@ def reference_text(topic: str, name: str | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _thresholds() -> Iterator[_Entry]:
+def _threshold_entries() -> Iterator[_Entry]:
     """Yield all thresholds, group by group."""
     from qdebug.model.thresholds import TABLE
 
     for row in TABLE:
-        text = f"- `{row.name}` = {_number(row.value)} {row.unit} ({row.decides}). {row.why}"
+        text = f"- `{row.name}` = {_format_number(row.value)} {row.unit} ({row.decides}). {row.why}"
         yield _Entry(f"## {row.group}", (row.name,), text)
 
 
-def _number(value: float | tuple[int, ...]) -> str:
-    """Return a number as people write it; very large and very small powers of two as such."""
+def _format_number(value: float | tuple[int, ...]) -> str:
+    """Return a number as text. Large and small powers of two are written as 2^N."""
     if isinstance(value, tuple):
-        return ", ".join(map(_number, value))
+        return ", ".join(map(_format_number, value))
     fraction, exponent = math.frexp(value)
     return f"2^{exponent - 1}" if fraction == 0.5 and not -6 < exponent < 14 else f"{value:g}"
 
 
-def _metrics() -> Iterator[_Entry]:
-    """Yield the definitions of all metrics, by their place in the JSON."""
+def _metric_entries() -> Iterator[_Entry]:
+    """Yield the definitions of all metrics, by their location in the JSON."""
     from qdebug.present.reports.definitions import metric_rows
 
     for where, rows in groupby(metric_rows(), lambda row: row.where):
@@ -103,7 +103,7 @@ def _metrics() -> Iterator[_Entry]:
             yield _Entry(f"## {f'In `{where}` of the JSON' if where else 'In tables'}", (row.name,), text)
 
 
-def _keys() -> Iterator[_Entry]:
+def _key_entries() -> Iterator[_Entry]:
     """Yield the keys of `qdebug tui` with their descriptions."""
     from qdebug.tui.keys import key_label
     from qdebug.tui.screen.bindings import all_key_rows
@@ -119,8 +119,8 @@ _HEADING = re.compile(r"^(?=#{2,3} )", re.MULTILINE)
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
 
 
-def _kernels() -> Iterator[_Entry]:
-    """Yield the sections of the page of kernels, each arithmetic under its kinds of nodes, operators and presets."""
+def _kernel_entries() -> Iterator[_Entry]:
+    """Yield the sections of the page of kernels. An arithmetic is found by its node kinds, operators and presets."""
     page = _COMMENT.sub("", resources.files("qdebug.guide").joinpath("kernels.md").read_text(encoding="utf-8"))
     kinds_of: dict[str, list[str]] = {}
     for kind, numbers in re.findall(r"^- (\w+): ([\d, ]+)$", page, re.MULTILINE):
@@ -142,7 +142,7 @@ def _kernels() -> Iterator[_Entry]:
 
 
 def _operators_of_kinds() -> dict[str, list[str]]:
-    """Return the operators whose nodes are of a kind."""
+    """Return the operators of each kind of node."""
     from qdebug.model.operators.table import ROWS
 
     unit_of = {row.name: row.unit for row in ROWS if row.unit}
@@ -154,30 +154,30 @@ def _operators_of_kinds() -> dict[str, list[str]]:
     return names
 
 
-def _schemas() -> Iterator[_Entry]:
-    """Yield every JSON document with its keys."""
+def _schema_entries() -> Iterator[_Entry]:
+    """Yield the JSON documents, each with its keys."""
     folder = resources.files("qdebug.present.reports").joinpath("schemas")
     for file in sorted(folder.iterdir(), key=lambda each: each.name):
         if not file.name.endswith(".schema.json"):
             continue
         name = file.name.removesuffix(".schema.json")
         schema = json.loads(file.read_text(encoding="utf-8"))
-        lines = [f"## {name}", "", schema.get("description", ""), "", *_keys_of(schema, ""), ""]
+        lines = [f"## {name}", "", schema.get("description", ""), "", *_key_lines(schema, ""), ""]
         for kind, definition in schema.get("$defs", {}).items():
-            rows = list(_keys_of(definition, ""))
+            rows = list(_key_lines(definition, ""))
             if rows:
                 lines += [f"### {name}: {kind}", "", definition.get("description", ""), "", *rows, ""]
         yield _Entry("", (name,), "\n".join(lines) + "\n")
 
 
-def _keys_of(schema: Mapping[str, Any], indent: str) -> Iterator[str]:
+def _key_lines(schema: Mapping[str, Any], indent: str) -> Iterator[str]:
     """Yield a line for each key of an object."""
     for key, value in schema.get("properties", {}).items():
         described = value.get("description", "")
-        yield f"{indent}- `{key}` ({_type_of(value)}){f': {described}' if described else ''}"
+        yield f"{indent}- `{key}` ({_describe_type(value)}){f': {described}' if described else ''}"
 
 
-def _type_of(schema: Mapping[str, Any]) -> str:
+def _describe_type(schema: Mapping[str, Any]) -> str:
     """Return the type of a value in words."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
@@ -186,9 +186,9 @@ def _type_of(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(map(str, schema["enum"]))
     if "anyOf" in schema:
-        return " or ".join(_type_of(option) for option in schema["anyOf"])
+        return " or ".join(_describe_type(option) for option in schema["anyOf"])
     if schema.get("type") == "array":
-        return f"list of {_type_of(schema.get('items', {}))}"
+        return f"list of {_describe_type(schema.get('items', {}))}"
     kind = schema.get("type", "any")
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
@@ -199,29 +199,29 @@ REFERENCE: Mapping[str, _Reference] = MappingProxyType(
             "Kernels",
             "Every arithmetic as a formula and as NumPy, and who uses it. `qdebug help kernels Conv` shows those of "
             "one kind of node, operator or preset.",
-            _kernels,
+            _kernel_entries,
         ),
         "thresholds": _Reference(
             "Thresholds",
             "These numbers apply where you give no limit. The brackets state what a threshold can change: the status "
             "of a tensor, its pair, the cause that is named, the arithmetic that explains it, or a suggested limit. "
             "`qdebug help thresholds SQNR` shows those with a name.",
-            _thresholds,
+            _threshold_entries,
         ),
         "metrics": _Reference(
             "Metrics",
             "The definition of every number, by its place in the JSON. `qdebug help metrics sqnr` shows those with a "
             "name; `qdebug diff --explain-metrics` shows all as a table.",
-            _metrics,
+            _metric_entries,
         ),
         "keys": _Reference(
-            "Keys", "The keys of `qdebug tui`. `qdebug help keys filter` shows those for a word.", _keys
+            "Keys", "The keys of `qdebug tui`. `qdebug help keys filter` shows those for a word.", _key_entries
         ),
         "json": _Reference(
             "JSON documents",
             "The keys of every document, from its JSON Schema in `qdebug/present/reports/schemas`. Keys may be added; "
             "none is renamed or dropped. `qdebug help json diff` shows one document.",
-            _schemas,
+            _schema_entries,
         ),
     }
 )

@@ -106,7 +106,7 @@ def fill_parser(parser: Parser) -> None:
     )
     parser.add_argument("--max-edits", type=positive, metavar="N", help="maximum number of edits (default: no limit)")
     parser.add_argument(
-        "--minutes", type=_minutes, default=10.0, metavar="M", help="time limit in minutes (default: 10)"
+        "--minutes", type=_parse_minutes, default=10.0, metavar="M", help="time limit in minutes (default: 10)"
     )
     parser.add_argument(
         "--resume", type=Path, metavar="FILE.json", help="start from the edits of an earlier result of -o FILE.json"
@@ -129,7 +129,7 @@ def fill_parser(parser: Parser) -> None:
     )
     parser.add_argument(
         "--sweep",
-        type=_sweep,
+        type=_parse_sweep,
         metavar="first:K|last:K",
         help="instead of a search, measure the outputs with 0 to K of the first or last layers in float",
     )
@@ -137,11 +137,11 @@ def fill_parser(parser: Parser) -> None:
     parser.set_defaults(run=_run)
 
 
-def _minutes(text: str) -> float:
+def _parse_minutes(text: str) -> float:
     """Parse a number of minutes.
 
     Raises:
-        ValueError: The text is not such a number.
+        ValueError: The text is not a finite number of at least 0.
     """
     value = float(text)
     if not 0 <= value < math.inf:
@@ -149,14 +149,14 @@ def _minutes(text: str) -> float:
     return value
 
 
-_minutes.__name__ = "number of minutes"  # shown by argparse in errors
+_parse_minutes.__name__ = "number of minutes"  # shown by argparse in errors
 
 
-def _sweep(text: str) -> tuple[str, int]:
-    """Parse an end of the network and a number of layers.
+def _parse_sweep(text: str) -> tuple[str, int]:
+    """Parse "first:K" or "last:K" into the end of the network and the number of layers.
 
     Raises:
-        ValueError: The text is not such a pair.
+        ValueError: The text has another form.
     """
     end, _, number = text.partition(":")
     if end not in ("first", "last") or not number.isdecimal() or int(number) < 1:
@@ -164,7 +164,7 @@ def _sweep(text: str) -> tuple[str, int]:
     return end, int(number)
 
 
-_sweep.__name__ = "first:K or last:K"  # shown by argparse in errors
+_parse_sweep.__name__ = "first:K or last:K"  # shown by argparse in errors
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -184,7 +184,7 @@ def _run(arguments: argparse.Namespace) -> int:
         within=options.within,
         minutes=options.minutes,
         arithmetic=options.arithmetic,
-        cost=_cost(options),
+        cost=_make_edit_cost(options),
         start=() if options.resume is None else _earlier_edits(options.resume),
     )
     labels = None if options.labels is None else load_labels(options.labels)
@@ -194,7 +194,7 @@ def _run(arguments: argparse.Namespace) -> int:
         repair = find_repair(
             session, repair_options, labels=labels, model=options.model, out=options.write_model, progress=note
         )
-    write_result(_text(repair, options), options.output)
+    write_result(_result_text(repair, options), options.output)
     if options.output is not None:
         emit_verdict(_verdict_text(repair))
     if repair.proof is not None:
@@ -218,7 +218,7 @@ def _run_sweep(options: RepairArguments, repair_options: RepairOptions, labels: 
     end, most = options.sweep or ("first", 1)
     with open_pair_session(options) as session, progress("replaying") as note:
         sweep = sweep_layers(session, repair_options, end=end, most=most, labels=labels, progress=note)
-    write_result(_text(sweep, options), options.output)
+    write_result(_result_text(sweep, options), options.output)
     if options.output is not None:
         emit_verdict(_verdict_text(sweep))
     if options.is_table:
@@ -228,10 +228,10 @@ def _run_sweep(options: RepairArguments, repair_options: RepairOptions, labels: 
 
 
 def _check_models(options: RepairArguments) -> None:
-    """Refuse models that cannot be read or written before the search begins.
+    """Reject unusable models, and options that exclude each other, before the search begins.
 
     Raises:
-        UsageError: Only one of the two models is given, or a sweep is to change a model or to begin with edits.
+        UsageError: Only one of --model and --write-model is given, or --sweep with an option of the search.
         OutputExistsError: The model to write exists.
     """
     if options.sweep is not None:
@@ -253,7 +253,7 @@ def _check_models(options: RepairArguments) -> None:
         check_model_file(options.model)
 
 
-def _cost(options: RepairArguments) -> EditCost:
+def _make_edit_cost(options: RepairArguments) -> EditCost:
     from qdebug.repair.edits import KINDS
     from qdebug.repair.search import EditCost
 
@@ -278,7 +278,7 @@ def _earlier_edits(path: Path) -> list[str]:
     """Return the names of the edits in an earlier result.
 
     Raises:
-        UsageError: The file is not such a result.
+        UsageError: The file is not the JSON result of `qdebug repair`.
     """
     from qdebug.regular_file import open_binary
 
@@ -299,7 +299,7 @@ def _verdict_text(result: Repair | FloatSweep) -> str:
     return document_text(_document(result)[:1], "table", plain=True)
 
 
-def _text(result: Repair | FloatSweep, options: RepairArguments) -> str:
+def _result_text(result: Repair | FloatSweep, options: RepairArguments) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
         return result.to_json()

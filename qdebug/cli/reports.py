@@ -221,6 +221,6 @@ def document_text(document: Document, form: str, *, plain: bool = False, narrow:
 
     width = None if plain else terminal_width()
     if width is None and narrow:
-        width = max(_DEFAULT_WIDTH, widest_row(document))  # wraps sentences, never names
+        width = max(_DEFAULT_WIDTH, widest_row(document))  # wide enough that only sentences are wrapped, never names
     report = terminal(document, width=width or _UNBOUNDED)
     return render(report, width=width or natural_width(report), is_plain=plain)

@@ -201,7 +201,7 @@ def _add_profile(actions: Verbs) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
     add_untrusted(parser, "files")
     add_common(parser)
-    parser.set_defaults(run=_profile, takes_profiles=True)
+    parser.set_defaults(run=_run_profile, takes_profiles=True)
 
 
 def _add_choose(actions: Verbs) -> None:
@@ -243,7 +243,7 @@ def _add_choose(actions: Verbs) -> None:
     add_output(parser, what="the result")
     add_untrusted(parser, "reference", "backend")
     add_common(parser)
-    parser.set_defaults(run=_choose, takes_profiles=True)
+    parser.set_defaults(run=_run_choose, takes_profiles=True)
 
 
 def _add_try(actions: Verbs) -> None:
@@ -262,7 +262,7 @@ def _add_try(actions: Verbs) -> None:
     add_output(parser, what="the result")
     add_untrusted(parser, "reference", "backend")
     add_common(parser)
-    parser.set_defaults(run=_try)
+    parser.set_defaults(run=_run_try)
 
 
 def _add_sources(parser: Parser, reference: str) -> None:
@@ -287,7 +287,7 @@ def _add_dtype(parser: Parser) -> None:
 # -- profile -----------------------------------------------------------------------------------------------------------
 
 
-def _profile(arguments: argparse.Namespace) -> int:
+def _run_profile(arguments: argparse.Namespace) -> int:
     options = options_from(ProfileOptions, arguments)
     check_target(options.output, force=options.force, sources=options.files, regular=True)
     with progress("counting") as note:
@@ -351,9 +351,9 @@ def _profile_text(profile: ScaleProfile, options: ProfileOptions) -> str:
 # -- choose ------------------------------------------------------------------------------------------------------------
 
 
-def _choose(arguments: argparse.Namespace) -> int:
+def _run_choose(arguments: argparse.Namespace) -> int:
     options = options_from(ChooseOptions, arguments)
-    check_target(options.output, force=options.force, sources=_sources(options))
+    check_target(options.output, force=options.force, sources=_input_files(options))
     if options.narrow and options.dtype is None:
         raise UsageError("--narrow needs --dtype, because recorded codes keep their range.", hint="Add --dtype int8.")
     from qdebug.numerics.scheme import RULES, QuantScheme
@@ -388,7 +388,7 @@ def _choose(arguments: argparse.Namespace) -> int:
     return chosen_scales.exit_code
 
 
-def _sources(options: ChooseOptions | TryOptions) -> list[Path]:
+def _input_files(options: ChooseOptions | TryOptions) -> list[Path]:
     return [path for path in (options.reference, options.backend) if path is not None]
 
 
@@ -442,9 +442,9 @@ def _say_next(chosen_scales: ChosenScales, options: ChooseOptions) -> None:
 # -- try ---------------------------------------------------------------------------------------------------------------
 
 
-def _try(arguments: argparse.Namespace) -> int:
+def _run_try(arguments: argparse.Namespace) -> int:
     options = options_from(TryOptions, arguments)
-    check_target(options.output, force=options.force, sources=_sources(options))
+    check_target(options.output, force=options.force, sources=_input_files(options))
     reference = open_source(options.reference)
     backend = None if options.backend is None else open_source(options.backend)
     from qdebug.scales.trial import try_scale

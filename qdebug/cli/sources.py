@@ -40,7 +40,7 @@ def open_source(path: Path) -> Recording:
             raise
         kind, hint = kind_and_hint
         raise NotARecordingError(f"{str(path)!r} is {kind}, not a recording.", hint=hint) from error
-    _open_recordings.callback(recording.close)  # type: ignore[attr-defined]  # recordings in files have it
+    _open_recordings.callback(recording.close)  # type: ignore[attr-defined]  # recordings from files have `close`
     return recording
 
 
@@ -52,7 +52,7 @@ def closing_sources() -> Iterator[None]:
 
 
 _open_recordings = ExitStack()
-"""Closes the recordings of the command. A process runs only one command."""
+"""Closes the recordings of the command. It is global, since a process runs one command."""
 
 
 def verify_sources(arguments: argparse.Namespace) -> None:
@@ -75,12 +75,12 @@ def verify_sources(arguments: argparse.Namespace) -> None:
             try:
                 verify(path)
             except NotARecordingError:
-                if not getattr(arguments, "takes_profiles", False):  # a profile is checked by the guarded process
+                if not getattr(arguments, "takes_profiles", False):  # the guarded process checks a profile
                     raise
 
 
 def forget_caches() -> None:
-    """Disable cached results next to untrusted files."""
+    """Ignore cached results, since those next to untrusted files are not trusted either."""
     from qdebug.recording.cache import ColumnCache
 
     ColumnCache.disable()

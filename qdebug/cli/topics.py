@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
 
-from qdebug.cli.guide_search import headings, passages, sections
+from qdebug.cli.guide_search import extract_sections, find_passages, list_headings
 from qdebug.cli.output import emit, render, terminal_width
 from qdebug.cli.parser import Parser, add_common
 from qdebug.errors import UsageError
@@ -94,7 +94,7 @@ TOPICS: Mapping[str, str] = MappingProxyType({name: what for group in GROUPS.val
 """All topics with their subjects."""
 
 GENERATED = ("kernels", "thresholds", "metrics", "keys", "json")
-"""Topics that are generated, and of which single entries can be shown."""
+"""Topics whose page is generated. `qdebug help TOPIC NAME` shows a single entry of it."""
 
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -160,10 +160,10 @@ def topic_text(topic: str, entry: str | None = None) -> str:
     text = _COMMENT.sub("", resources.files("qdebug.guide").joinpath(f"{name}.md").read_text(encoding="utf-8"))
     if entry is None:
         return text
-    part = sections(text, entry)
+    part = extract_sections(text, entry)
     if part is None:
         raise UsageError(
-            f"The topic {topic!r} has no section {entry!r}.{near_names(entry, headings(text))}",
+            f"The topic {topic!r} has no section {entry!r}.{near_names(entry, list_headings(text))}",
             hint=f"{command('qdebug', 'help', topic)} shows all of it.",
         )
     return part
@@ -181,7 +181,7 @@ def fill_parser(parser: Parser) -> None:
     parser.add_argument(
         "topic",
         nargs="?",
-        choices=_Offered([*TOPICS, *OTHER_NAMES, *_verbs()]),
+        choices=_SuggestedWords([*TOPICS, *OTHER_NAMES, *_verbs()]),
         metavar="TOPIC",
         help="a topic, a verb, or a word to search for",
     )
@@ -193,15 +193,15 @@ def fill_parser(parser: Parser) -> None:
     parser.set_defaults(run=_run)
 
 
-class _Offered(list[str]):
-    """Words that completion offers. The parser accepts any other word as well."""
+class _SuggestedWords(list[str]):
+    """Choices that completion offers. The parser accepts any other word as well."""
 
     def __contains__(self, _: object) -> bool:
         return True
 
 
 def _topics_text() -> str:
-    """Return the topics in groups; those with the details of another topic in one line."""
+    """Return the list of topics, by group. The topics with details of another topic share one line."""
     lines = []
     for group, topics in GROUPS.items():
         lines.append(f"{group}:")
@@ -245,10 +245,10 @@ def _sections_text(word: str) -> str:
     """Return the list of the sections of the guide that contain a word.
 
     Raises:
-        UsageError: No section does.
+        UsageError: No section contains the word.
     """
     names = [name for group, topics in GROUPS.items() if group != "develop" for name in topics]
-    hits = passages(word, ((name, topic_text(name)) for name in names if name not in GENERATED))
+    hits = find_passages(word, ((name, topic_text(name)) for name in names if name not in GENERATED))
     if not hits:
         known_names = near_names(word, [*TOPICS, *OTHER_NAMES, *_verbs()])
         raise UsageError(f"No topic, verb or page has {word!r}.{known_names}", hint="qdebug help lists the topics.")
@@ -264,7 +264,7 @@ def _sections_text(word: str) -> str:
 
 
 def _verbs() -> Sequence[str]:
-    """Return the verbs. They are imported late, since the command line imports this module."""
+    """Return the verbs. They are imported here, because `qdebug.cli.main` imports this module."""
     from qdebug.cli.main import VERBS
 
     return tuple(VERBS)

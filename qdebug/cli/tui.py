@@ -124,9 +124,9 @@ def run(arguments: argparse.Namespace) -> int:
     problem = _terminal_problem()
     if problem:
         for path in (options.reference, *options.backends):
-            open_source(path)  # a bad file is reported instead
+            open_source(path)  # if a file is unreadable, report that rather than the missing terminal
         say(f"qdebug: {problem}, so the report of qdebug diff is printed")
-        return _report(options, limits_of_options(options))
+        return _print_reports(options, limits_of_options(options))
     from qdebug.tui.app import TuiChoices, run_tui
 
     choices = TuiChoices(
@@ -141,14 +141,14 @@ def run(arguments: argparse.Namespace) -> int:
         open_recording=open_source,
         map_file=options.map,
         load_pairs=partial(load_map_option, options.map),
-        limits_file=partial(_limits_file, options.limits),
+        limits_file=partial(_limits_file_in_effect, options.limits),
         command=["qdebug", "tui", *_limit_arguments(options)],
     )
     with signals_as_interrupts():
         return run_tui(options.reference, options.backends, choices=choices)
 
 
-def _limits_file(given_file: Path | None) -> Path | None:
+def _limits_file_in_effect(given_file: Path | None) -> Path | None:
     """Return the limits file in effect; None without one."""
     from qdebug.limits.place import find_limits
 
@@ -179,7 +179,7 @@ def _terminal_problem() -> str:
     return "the terminal cannot move its cursor (TERM is dumb)" if Console().is_dumb_terminal else ""
 
 
-def _report(options: TuiOptions, limits: Limits) -> int:
+def _print_reports(options: TuiOptions, limits: Limits) -> int:
     from qdebug.cli.comparison import compare, node_detail, open_session
 
     codes = []

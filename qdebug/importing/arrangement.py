@@ -23,7 +23,7 @@ class Arrangement:
     """How a dump arranges a tensor.
 
     Args:
-        layout: Its name in the dump.
+        layout: Name of the layout in the dump.
         shape: Extents in the dump, in terms of the model's shape; None for an open extent.
         axes: The dump's dimension for each of the model's; None if channels are in blocks.
         restore_order: Converts an array with these extents to the model's order.

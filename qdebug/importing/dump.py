@@ -23,15 +23,15 @@ class DumpedTensor:
 
     Args:
         name: The tensor's name in the dump.
-        location: The file, and the array inside it.
-        dtype: Dtype of the elements; untyped bytes if the file cannot name it.
-        shape: Its extents.
+        location: The file, and the array inside it, for messages.
+        dtype: Dtype of the elements; untyped bytes if the file format has no name for it.
+        shape: Extents of the tensor.
         load: Reads the values.
         place: Sample and step.
         facts: Facts from the dump, as arguments of `Recorder.put`.
-        is_constant: Whether it is a constant.
-        is_flat: Whether the shape is not stated, so that only the number of elements is known.
-        is_raw: Whether the type is not stated either, so that only the bytes are known.
+        is_constant: Whether the tensor is a constant.
+        is_flat: Whether the dump does not state the shape, so that only the number of elements is known.
+        is_raw: Whether the dump does not state the type either, so that only the number of bytes is known.
     """
 
     name: str

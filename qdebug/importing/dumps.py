@@ -1,9 +1,9 @@
 """Dumps of other tools: their tensors, with values read on demand.
 
-Each dump format is one row of `SOURCES` and one module of `qdebug.importing.formats`, with a function that lists its
-tensors, or an entry point of another package. Listing reads only headers. A stated size is
-checked against the file before anything is allocated, links that lead outside the dump's folder are not followed, and
-Python objects are never read.
+Each dump format has a row in `SOURCES` and a module in `qdebug.importing.formats` with a function that lists the
+tensors; other packages add formats by entry points. Listing reads only headers. A stated size is checked against the
+file before anything is allocated, links that lead outside the dump's folder are not followed, and Python objects are
+never read.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def read_dump(
         raise UsageError(
             f"There is no file or folder {str(source)!r}.{near_file(source)}", hint="Give the path of the dump."
         )
-    formats = {**_installed(form), **SOURCES}
+    formats = {**_load_installed_formats(form), **SOURCES}
     form = form or next((name for name, row in formats.items() if row.recognizes(source)), "")
     if form not in formats:
         raise UsageError(
@@ -84,11 +84,11 @@ def installed_formats() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=_GROUP) if entry.name not in SOURCES}
 
 
-def _installed(form: str | None) -> dict[str, DumpFormat]:
+def _load_installed_formats(form: str | None) -> dict[str, DumpFormat]:
     """Load the format with a name, or all formats of other packages if the name is None.
 
     Raises:
-        UsageError: One cannot be loaded, or is no `DumpFormat`.
+        UsageError: A format cannot be loaded, or is not a `DumpFormat`.
     """
     formats = {}
     for name, entry in installed_formats().items():
@@ -127,9 +127,9 @@ def _check_tensors(source: Path, dump: Dump) -> None:
             if has_raw
             else "Give a folder of .npy or .npz files, an .npz file, or a JSON description.",
         )
-    tensor_at: dict[tuple[str, Place], str] = {}
+    location_of_tensor: dict[tuple[str, Place], str] = {}
     for entry in dump.tensors:
-        first_location = tensor_at.setdefault((entry.name, entry.place), entry.location)
+        first_location = location_of_tensor.setdefault((entry.name, entry.place), entry.location)
         if first_location is not entry.location:
             raise UsageError(
                 f"Both {first_location!r} and {entry.location!r} hold tensor {entry.name!r} for sample "

@@ -29,7 +29,7 @@ def read_header(
     """Read the header of an array in NumPy's format, and check it against the bytes that follow.
 
     Raises:
-        UsageError: It is not such an array, holds Python objects, or states a wrong size.
+        UsageError: The file is not such an array, holds Python objects, or states a wrong size.
     """
     try:
         version = np.lib.format.read_magic(file)
@@ -44,7 +44,7 @@ def read_header(
         raise damaged(path, member, str(error).splitlines()[0].rstrip(".") if str(error) else "no header") from None
     if dtype.hasobject:
         raise UsageError(
-            f"{_title_of(path, member)} holds Python objects, which are never read.",
+            f"{_name_file(path, member)} holds Python objects, which are never read.",
             hint="Save plain arrays: numpy.save(path, numpy.asarray(values)).",
         )
     stated_bytes = math.prod(shape) * dtype.itemsize
@@ -98,10 +98,10 @@ class Files:
         return paths
 
     def members(self, path: Path, suffix: str = ".npy") -> list[str]:
-        """Return the members of an archive with a suffix, without it; arrays by default.
+        """Return the members of an archive that have a suffix, with the suffix removed; by default, its arrays.
 
         Raises:
-            UsageError: It is damaged, or its arrays are far larger than the file can hold.
+            UsageError: The archive is damaged, or its arrays are far larger than the file can hold.
         """
         archive = self._open_archive(path)
         entries = [entry for entry in archive.infolist() if entry.filename.endswith(suffix)]
@@ -112,7 +112,7 @@ class Files:
         """Return the sizes of an archive's members in bytes.
 
         Raises:
-            UsageError: It is damaged.
+            UsageError: The archive is damaged.
         """
         return {entry.filename: entry.file_size for entry in self._open_archive(path).infolist()}
 
@@ -123,14 +123,14 @@ class Files:
         """Open a file, or a member of an archive by its name without a suffix, and yield it with its size.
 
         Raises:
-            UsageError: It is missing, cannot be read, or is not a regular file.
+            UsageError: The file or member is missing, cannot be read, or is not a regular file.
         """
         if member is not None:
             archive = self._open_archive(path)
             try:
                 entry = archive.getinfo(member + suffix)
                 with archive.open(entry) as member_file:
-                    yield _CountingStream(member_file), entry.file_size  # type: ignore[misc]  # reads, and tells where it is
+                    yield _CountingStream(member_file), entry.file_size  # type: ignore[misc]  # has read() and tell()
             except UNREADABLE as error:
                 raise damaged(path, member, str(error) or type(error).__name__) from None
             return
@@ -174,24 +174,24 @@ class _CountingStream:
     """A forward-only stream that tracks its position."""
 
     def __init__(self, file: Any) -> None:
-        self._file, self._at = file, 0
+        self._file, self._position = file, 0
 
     def read(self, size: int) -> bytes:
         content: bytes = self._file.read(size)
-        self._at += len(content)
+        self._position += len(content)
         return content
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
 
-def _title_of(path: Path, member: str | None) -> str:
+def _name_file(path: Path, member: str | None) -> str:
     return f"The file {str(path)!r}" if member is None else f"Array {member!r} of {str(path)!r}"
 
 
 def damaged(path: Path, member: str | None, reason: str, *, kind: str = "numpy array file") -> UsageError:
-    """Return the error for a file or archive member that is not of the kind that its name says."""
+    """Return the error for a file or archive member that is damaged, or not of the kind that its name suggests."""
     hint = "Write it again, or leave it out of the folder."
     if kind.startswith("numpy"):
         hint = "Write it again with numpy.save or numpy.savez, or leave it out of the folder."
-    return UsageError(f"{_title_of(path, member)} is not a {kind}, or is damaged: {reason[:200]}.", hint=hint)
+    return UsageError(f"{_name_file(path, member)} is not a {kind}, or is damaged: {reason[:200]}.", hint=hint)

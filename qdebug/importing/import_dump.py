@@ -39,14 +39,14 @@ __all__ = ["ImportSummary", "import_dump"]
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _MAX_ROUNDINGS = 2
-"""Maximum error of scale * (code - zero_point) in units in the last place, for any tool's rounding."""
+"""Maximum error, in ULP of float32, of a real value that another tool computed as scale * (code - zero_point)."""
 _MAX_EXACT_CODE = 1 << 24
 """Maximum distance from the zero point at which float32 distinguishes codes."""
 _ABSENT = "the dump has no values for it"
 
 
 Prepare = Callable[[np.ndarray], np.ndarray]
-"""Returns the array to record for a dumped array."""
+"""Function that converts a dumped array to the array to record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +107,9 @@ class _Fit(NamedTuple):
     """How a tensor of the dump is recorded.
 
     Args:
-        info: Its facts.
-        prepare: Returns the array to record for the dumped one.
-        note: Its difference from the graph; "" if there is none.
+        info: The tensor's facts.
+        prepare: Converts a dumped array to the array to record.
+        note: How the tensor differs from the graph; "" if it does not.
         facts: Facts from the dump, as arguments of `Recorder.put`, in the recorded order of dimensions.
     """
 
@@ -156,7 +156,7 @@ def import_dump(
     check_target(out, force=force)
     _check_paths_differ(source, graph, out)
     with (
-        _model(graph) as model,
+        _open_model(graph) as model,
         read_dump(source, form, None if model is None else model.graph, rename=rename) as (source_form, dump),
     ):
         return _import(source, out, source_form, dump, model, layout=layout, force=force, on_progress=on_progress)
@@ -194,22 +194,22 @@ def _import(
         )
     tensors = {match.name: match.tensor for match in matches}
     entries = [
-        _with_layout(
-            _with_type(replace(entry, name=tensors.get(entry.name, entry.name)), known_graph), known_graph, layout
+        _assign_layout(
+            _assign_type(replace(entry, name=tensors.get(entry.name, entry.name)), known_graph), known_graph, layout
         )
         for entry in dump.tensors
         if entry.location not in ignored_reasons
     ]
     fits = _match_graph(entries, known_graph)
     job = _ImportJob(entries, fits, known_graph=known_graph, model=model, dump=dump)
-    facts = _facts(source, form, dump, model, has_unmatched=bool(unmatched_reasons))
+    facts = _run_facts(source, form, dump, model, has_unmatched=bool(unmatched_reasons))
     job.write(Recorder(out, graph=job.graph, force=force, **facts), on_progress)
     with opened_recording(out) as recording:
-        tensors_made, samples, steps = len(recording.names), recording.samples, recording.steps
+        tensor_count, samples, steps = len(recording.names), recording.samples, recording.steps
     return ImportSummary(
         path=out,
         form=form,
-        tensors=tensors_made,
+        tensors=tensor_count,
         files=len(entries),
         samples=samples,
         steps=steps,
@@ -218,12 +218,12 @@ def _import(
         absent=job.absent,
         constants=len(job.from_model),
         ignored=ignored_reasons,
-        notes=_notes(entries, fits),
+        notes=_collect_notes(entries, fits),
         said=dump.remarks,
     )
 
 
-def _notes(entries: Sequence[DumpedTensor], fits: Mapping[str, _Fit]) -> dict[str, str]:
+def _collect_notes(entries: Sequence[DumpedTensor], fits: Mapping[str, _Fit]) -> dict[str, str]:
     """Return notes about tensors: how they differ from the graph, and where values are missing."""
     places: dict[str, set[tuple[int, int]]] = {}
     for entry in entries:
@@ -251,7 +251,7 @@ def _check_paths_differ(source: Path, graph: str | Path | None, out: Path) -> No
 
 
 @contextmanager
-def _model(graph: str | Path | None) -> Iterator[_Model | None]:
+def _open_model(graph: str | Path | None) -> Iterator[_Model | None]:
     """Open a model file or recording, whose constants can be read inside the block; None without a model."""
     if graph is None:
         yield None
@@ -275,7 +275,7 @@ def _model(graph: str | Path | None) -> Iterator[_Model | None]:
         yield _Model(info.model or path.name, info.model_sha256, recording.graph, names, recording.load, info)
 
 
-def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, has_unmatched: bool) -> dict[str, Any]:
+def _run_facts(source: Path, form: str, dump: Dump, model: _Model | None, *, has_unmatched: bool) -> dict[str, Any]:
     """Return the facts of the run. The machine that ran it is unknown."""
     options = {"source": source.name, "source_format": form}
     if model is not None:
@@ -298,19 +298,19 @@ def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, has_unm
 
 
 def _match_graph(entries: Sequence[DumpedTensor], graph: Graph) -> dict[str, _Fit]:
-    """Check each tensor of the dump against the graph."""
+    """Check each tensor of the dump against the graph, and return how to record it."""
     entries_by_name: dict[str, list[DumpedTensor]] = {}
     for entry in entries:
         entries_by_name.setdefault(entry.name, []).append(entry)
     converts_layout = any("layout" in entry.facts for entry in entries) and has_channels_second(graph)
     return {
-        name: _fit(same_name, graph.tensors.get(name), converts_layout=converts_layout)
+        name: _fit_tensor(same_name, graph.tensors.get(name), converts_layout=converts_layout)
         for name, same_name in entries_by_name.items()
     }
 
 
-def _with_type(entry: DumpedTensor, graph: Graph) -> DumpedTensor:
-    """Give untyped bytes the type of the model's tensor, or float32 if their number matches.
+def _assign_type(entry: DumpedTensor, graph: Graph) -> DumpedTensor:
+    """Give untyped bytes the type of the model's tensor, or else float32, whichever matches the number of bytes.
 
     Raises:
         UsageError: The number of bytes matches neither.
@@ -325,8 +325,8 @@ def _with_type(entry: DumpedTensor, graph: Graph) -> DumpedTensor:
     for dtype in dict.fromkeys(filter(None, (model_dtype, np.dtype(np.float32)))):
         extents, remainder = divmod(size, dtype.itemsize)
         if not remainder and (extents == count or (count is None and not extents % (element_count or 1))):
-            return _of_type(entry, dtype.newbyteorder("<") if dtype.isbuiltin == 1 else dtype)
-    stated_type = f"{info.dtype or 'no known type'} of shape {'?' if info.shape is None else _extents(info.shape)}"
+            return _view_as_type(entry, dtype.newbyteorder("<") if dtype.isbuiltin == 1 else dtype)
+    stated_type = f"{info.dtype or 'no known type'} of shape {'?' if info.shape is None else _shape_text(info.shape)}"
     raise UsageError(
         f"The file {entry.location!r} has {size} bytes; the model's tensor {entry.name!r} is {stated_type}, and "
         "float32 "
@@ -335,15 +335,15 @@ def _with_type(entry: DumpedTensor, graph: Graph) -> DumpedTensor:
     )
 
 
-def _of_type(entry: DumpedTensor, dtype: np.dtype[Any]) -> DumpedTensor:
-    """Return bytes as elements of a type."""
+def _view_as_type(entry: DumpedTensor, dtype: np.dtype[Any]) -> DumpedTensor:
+    """Reinterpret untyped bytes as elements of a type."""
     load = entry.load
     extents = (entry.shape[0] // dtype.itemsize,)
     return replace(entry, dtype=dtype, shape=extents, load=lambda: load().view(dtype), is_raw=False)
 
 
-def _with_layout(entry: DumpedTensor, graph: Graph, layout: str | None) -> DumpedTensor:
-    """Apply the user's layout to tensors with that many dimensions."""
+def _assign_layout(entry: DumpedTensor, graph: Graph, layout: str | None) -> DumpedTensor:
+    """Set the user's layout on a tensor with as many dimensions, unless the dump states one or it is a constant."""
     if layout is None or "layout" in entry.facts or entry.is_constant:
         return entry
     info = graph.tensors.get(entry.name)
@@ -354,16 +354,16 @@ def _with_layout(entry: DumpedTensor, graph: Graph, layout: str | None) -> Dumpe
     return replace(entry, facts={**entry.facts, "layout": layout}) if rank == rank_of(layout) else entry
 
 
-def _fit(entries: Sequence[DumpedTensor], graph_info: TensorInfo | None, *, converts_layout: bool) -> _Fit:
+def _fit_tensor(entries: Sequence[DumpedTensor], graph_info: TensorInfo | None, *, converts_layout: bool) -> _Fit:
     """Check a tensor, at all its samples and steps, against the graph.
 
     Args:
-        entries: Its values at each sample and step.
-        graph_info: The graph's facts; None without any.
+        entries: The tensor's values at each sample and step.
+        graph_info: The graph's facts about the tensor; None if it is not in the graph.
         converts_layout: Whether values with a different stated order are transposed to the graph's order.
 
     Raises:
-        UsageError: Its files have several types, or no known type.
+        UsageError: The files of the tensor have several types, or no known type.
     """
     first_entry = entries[0]
     differing_entry = next(
@@ -400,10 +400,10 @@ def _fit(entries: Sequence[DumpedTensor], graph_info: TensorInfo | None, *, conv
     fit = _Fit(info, prepare_shape, "; ".join(notes), facts)
     if stated_dtype is not None or graph_info is None or graph_info.dtype is None:
         return fit._replace(
-            info=replace(info, dtype=dtype), prepare=_casting(first_entry.name, prepare_shape, stated_dtype)
+            info=replace(info, dtype=dtype), prepare=_cast_after(first_entry.name, prepare_shape, stated_dtype)
         )
     if dtype == graph_info.dtype:
-        return fit._replace(prepare=_casting(first_entry.name, prepare_shape, dtype))
+        return fit._replace(prepare=_cast_after(first_entry.name, prepare_shape, dtype))
     return _resolve_type(entries, fit, dtype)
 
 
@@ -445,7 +445,7 @@ def _dtype_name(entry: DumpedTensor, info: TensorInfo) -> str:
     """Return the logical dtype of dumped elements. Untyped bytes get the graph's dtype if the size matches.
 
     Raises:
-        UsageError: Their type is unknown.
+        UsageError: The type of the elements is unknown.
     """
     if entry.dtype.kind == "V" and info.dtype is not None:
         model_dtype = logical_dtype(info.dtype)
@@ -461,7 +461,7 @@ def _dtype_name(entry: DumpedTensor, info: TensorInfo) -> str:
         ) from None
 
 
-def _casting(name: str, prepare_shape: Prepare, dtype: str | None) -> Prepare:
+def _cast_after(name: str, prepare_shape: Prepare, dtype: str | None) -> Prepare:
     def prepare(array: np.ndarray) -> np.ndarray:
         return _as_dtype(name, prepare_shape(array), dtype)
 
@@ -495,12 +495,12 @@ def _resolve_type(entries: Sequence[DumpedTensor], fit: _Fit, dtype: str) -> _Fi
 
     if logical_dtype(graph_dtype).isbuiltin != 1 and all(_can_hold(name, entry, graph_dtype) for entry in entries):
         note = f"{dtype} values are all {graph_dtype} values"
-        return fit._replace(prepare=_casting(name, prepare_shape, graph_dtype), note=with_note(note))
+        return fit._replace(prepare=_cast_after(name, prepare_shape, graph_dtype), note=with_note(note))
     if quant is not None and is_integer(graph_dtype) and is_float(dtype):
-        if all(_codes(prepare_shape(entry.load()), quant) is not None for entry in entries):
+        if all(_to_codes(prepare_shape(entry.load()), quant) is not None for entry in entries):
             note = f"real values that all lie on the grid of the codes; recorded as {graph_dtype} codes"
             return fit._replace(
-                prepare=lambda array: _require_codes(_codes(prepare_shape(array), quant)), note=with_note(note)
+                prepare=lambda array: _require_codes(_to_codes(prepare_shape(array), quant)), note=with_note(note)
             )
         note = (
             f"the model says {graph_dtype} codes, but the dump holds {dtype} values off their grid; "
@@ -519,7 +519,7 @@ def _can_hold(name: str, entry: DumpedTensor, dtype: str) -> bool:
     return False
 
 
-def _codes(values: np.ndarray, quant: QuantParams) -> np.ndarray | None:
+def _to_codes(values: np.ndarray, quant: QuantParams) -> np.ndarray | None:
     """Return the codes of real values; None if a value does not correspond to a code."""
     try:
         codes = quantize(values, quant)
@@ -527,13 +527,13 @@ def _codes(values: np.ndarray, quant: QuantParams) -> np.ndarray | None:
     except QdebugError:
         return None
     float64_values = values.astype(np.float64)
-    steps = np.abs(codes.astype(np.int64) - _along_axis(quant, values.ndim))
+    steps = np.abs(codes.astype(np.int64) - _zero_points_along_axis(quant, values.ndim))
     is_near = np.abs(real_values - float64_values) <= _MAX_ROUNDINGS * np.spacing(np.abs(values.astype(np.float32)))
     return codes if bool(np.all(is_near & (steps < _MAX_EXACT_CODE))) else None
 
 
-def _along_axis(quant: QuantParams, rank: int) -> np.ndarray:
-    """Return zero points shaped to broadcast along their axis; the largest one if they are block-wise."""
+def _zero_points_along_axis(quant: QuantParams, rank: int) -> np.ndarray:
+    """Return zero points shaped to broadcast along their axis; the largest magnitude if single or block-wise."""
     zero = quant.zero_point
     if zero.size == 1 or quant.axis is None or quant.block_size is not None:
         return np.asarray(np.abs(zero).max(initial=0))
@@ -549,7 +549,10 @@ def _require_codes(codes: np.ndarray | None) -> np.ndarray:
 def _fit_shape(
     entries: Sequence[DumpedTensor], info: TensorInfo, graph_info: TensorInfo | None
 ) -> tuple[TensorInfo, Prepare, list[str]]:
-    """Check the shape of dumped values against the graph's. Only extents of 1 may differ."""
+    """Check the shape of dumped values against the graph's, from which it may differ only in extents of 1.
+
+    Return the facts to record, the conversion of the arrays, and notes. Values of any other shape stay as dumped.
+    """
     first_entry, shape = entries[0], None if graph_info is None else graph_info.shape
     if shape is None:
         if first_entry.is_flat:
@@ -573,7 +576,7 @@ def _fit_shape(
         raise UsageError(
             f"{misfit_entry.location!r} has {misfit_entry.shape[0]} elements; the model's tensor "
             f"{misfit_entry.name!r} has shape "
-            f"{_extents(shape)}.",
+            f"{_shape_text(shape)}.",
             hint="Give the shape in the description.",
         )
     is_permuted = None not in shape and sorted(misfit_entry.shape) == sorted(extent or 0 for extent in shape)
@@ -586,7 +589,7 @@ def _fit_shape(
         if has_same_count
         else "another size"
     )
-    note = f"the model says shape {_extents(shape)}, but the dump holds {_extents(misfit_entry.shape)} ({reason})"
+    note = f"the model says shape {_shape_text(shape)}, but the dump holds {_shape_text(misfit_entry.shape)} ({reason})"
     note += "; recorded as dumped"
     quant = info.quant if info.quant is not None and not info.quant.per_channel else None
     if info.quant is not None and quant is None:
@@ -616,7 +619,7 @@ def _resolve_shape(entry: DumpedTensor, shape: tuple[int | None, ...]) -> tuple[
     return tuple(count // known_count if extent is None else extent for extent in shape)
 
 
-def _extents(shape: Sequence[int | None]) -> str:
+def _shape_text(shape: Sequence[int | None]) -> str:
     return "[" + ", ".join("?" if extent is None else str(extent) for extent in shape) + "]"
 
 
@@ -624,7 +627,7 @@ def _extents(shape: Sequence[int | None]) -> str:
 
 
 class _ImportJob:
-    """One import: the constants of the model, then the dump in its order."""
+    """Writes the recording of an import: the constants of the model, then the tensors in the order of the dump."""
 
     def __init__(
         self,
@@ -635,7 +638,7 @@ class _ImportJob:
         model: _Model | None,
         dump: Dump,
     ) -> None:
-        self._entries, self._fits, self._model, self._dump = entries, fits, model, dump
+        self._entries, self._fits, self._open_model, self._dump = entries, fits, model, dump
         tensors = [fits[name].info if name in fits else info for name, info in known_graph.tensors.items()]
         self.graph = (
             None
@@ -654,12 +657,12 @@ class _ImportJob:
         self.absent = [name for name in known_graph.tensors if name not in fits and not known_graph.is_constant(name)]
 
     def write(self, recorder: Recorder, on_progress: OnProgress | None) -> None:
-        """Write everything. After an error, nothing is left behind."""
+        """Write the recording and close it. After an error, nothing is left behind."""
         try:
-            if self._model is not None:
+            if self._open_model is not None:
                 for name in self.from_model:
-                    recorder.constant(name, self._model.constant(name))
-            info = None if self._model is None else self._model.info
+                    recorder.constant(name, self._open_model.constant(name))
+            info = None if self._open_model is None else self._open_model.info
             never_made = {} if info is None else info.never_made()
             for name in self.absent:
                 cause = info.skip_causes[name] if info is not None and name in never_made else SkipCause.NOT_DUMPED

@@ -3,22 +3,22 @@
     [default]                   # for every tensor without a rule; without it limits are derived
     min_sqnr = 30
 
-    [[limit]]                   # a rule; of several that match a tensor only the last one applies
+    [[limit]]                   # a rule; if several match a tensor, only the last of them applies
     tensor = "head/*"           # a pattern for the backend's tensor (*, ?, [seq])
     node = "*"                  # a pattern for its node
     op = "Softmax"              # a pattern for the operator; all given patterns must match
     max_lsb = 2                 # min_sqnr, max_lsb, atol, rtol, max_saturation (a share: 0.01)
 
-    [[logits]]                  # this output of the network holds logits; of several that match, the last applies
+    [[logits]]                  # this output of the network holds logits; if several match, the last one applies
     tensor = "lm_head*"         # a pattern for the backend's output
     max_kl = 0.01               # max_kl, max_logprob_rms, min_top1_agreement, min_top5_overlap; all optional
 
-    [[acknowledged]]            # this node may be beyond its limit; of several for one node the last applies
+    [[acknowledged]]            # this node may exceed its limit; if several name a node, the last one applies
     node = "conv3"              # the exact name of the backend's node
     reason = "rounds half up"
     expires = 2027-01-31        # the last day on which it applies; optional
 
-    [[note]]                    # a remark on a node; it changes no verdict
+    [[note]]                    # a remark on a node, without effect on the verdict
     node = "conv3"
     text = "ask the vendor"
 
@@ -27,8 +27,8 @@
     unfaithful = false
     uncompared = ["aux/*"]      # name patterns, or a number
 
-In a pyproject.toml the same tables stand under `tool.qdebug`: `[tool.qdebug.default]`, `[[tool.qdebug.limit]]`. There
-`limits = "FILE"` names a file that holds them instead.
+In a pyproject.toml, the same tables are under `tool.qdebug`: `[tool.qdebug.default]`, `[[tool.qdebug.limit]]`. A key
+`limits = "FILE"` in `[tool.qdebug]` names a file that has the tables instead.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ _ALLOW_KEYS = ("partial", "unfaithful", "different_inputs", "uncompared")
 
 
 class LimitsText:
-    """The text of a file with limits.
+    """Reader of the tables of a limits file, with errors that name the line.
 
     Args:
-        file: Its name, as the user wrote it.
-        text: Its content, for the line numbers of errors.
+        file: Name of the file, as the user wrote it.
+        text: Content of the file, in which errors look up the line.
         prefix: Prefix of the name of every table: "" or "tool.qdebug.".
     """
 
@@ -94,33 +94,36 @@ class LimitsText:
         """Return the limits.
 
         Args:
-            tables: The parsed text.
+            tables: The tables of the parsed text.
             today: The day used to decide whether acknowledgements have expired.
 
         Raises:
             LimitsError: A key or a value is invalid.
         """
         self._check_keys(tables, _TABLES, "")
-        default = self._table(tables, "default")
+        default = self._read_table(tables, "default")
         self._check_keys(default, ALL_BOUNDS, "default")
-        rules = tuple(self._rule(entry, position) for entry, position in self._entries(tables, "limit"))
-        logits = tuple(self._logits_rule(entry, position) for entry, position in self._entries(tables, "logits"))
+        rules = tuple(self._read_rule(entry, position) for entry, position in self._read_array(tables, "limit"))
+        logits = tuple(
+            self._read_logits_rule(entry, position) for entry, position in self._read_array(tables, "logits")
+        )
         acknowledged = [
-            self._acknowledgement(entry, position, today) for entry, position in self._entries(tables, "acknowledged")
+            self._read_acknowledgement(entry, position, today)
+            for entry, position in self._read_array(tables, "acknowledged")
         ]
         self.notes(tables)
-        allow = self._table(tables, "allow")
+        allow = self._read_table(tables, "allow")
         self._check_keys(allow, _ALLOW_KEYS, "allow")
         return Limits(
-            **self._bounds(default, "default", ALL_BOUNDS),
+            **self._read_bounds(default, "default", ALL_BOUNDS),
             rules=rules,
             logits=logits,
             acknowledged=tuple(acknowledged),
             file=self._file,
-            allow_partial=self._flag(allow, "partial"),
-            allow_unfaithful=self._flag(allow, "unfaithful"),
-            allow_different_inputs=self._flag(allow, "different_inputs"),
-            allow_uncompared=self._allowed_uncompared(allow.get("uncompared", ())),
+            allow_partial=self._read_flag(allow, "partial"),
+            allow_unfaithful=self._read_flag(allow, "unfaithful"),
+            allow_different_inputs=self._read_flag(allow, "different_inputs"),
+            allow_uncompared=self._read_allowed_uncompared(allow.get("uncompared", ())),
         )
 
     def notes(self, tables: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -130,42 +133,44 @@ class LimitsText:
             LimitsError: A key or a value is invalid.
         """
         pairs = []
-        for entry, position in self._entries(tables, "note"):
+        for entry, position in self._read_array(tables, "note"):
             self._check_keys(entry, _NOTE_KEYS, position)
-            pairs.append((self._text(entry, "node", position), self._text(entry, "text", position)))
+            pairs.append((self._read_string(entry, "node", position), self._read_string(entry, "text", position)))
         return tuple(pairs)
 
-    def _table(self, tables: Mapping[str, Any], name: str) -> dict[str, Any]:
+    def _read_table(self, tables: Mapping[str, Any], name: str) -> dict[str, Any]:
         table = tables.get(name, {})
         if not isinstance(table, dict):
             raise self._entry_error(name, "", "is not a table", f"Write [{self._prefix}{name}].")
         return table
 
-    def _entries(self, tables: Mapping[str, Any], name: str) -> Iterable[tuple[dict[str, Any], str]]:
-        """Return the tables of an array, each with its position, such as "limit[2]", counted from 1."""
+    def _read_array(self, tables: Mapping[str, Any], name: str) -> Iterable[tuple[dict[str, Any], str]]:
+        """Return the tables of an array, each with its position, such as "limit[2]" for the second."""
         entries = tables.get(name, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise self._entry_error(name, "", "is not an array of tables", f"Write [[{self._prefix}{name}]].")
         return [(entry, f"{name}[{position}]") for position, entry in enumerate(entries, 1)]
 
-    def _rule(self, entry: dict[str, Any], position: str) -> LimitRule:
+    def _read_rule(self, entry: dict[str, Any], position: str) -> LimitRule:
         self._check_keys(entry, _RULE_KEYS, position)
-        bounds = self._bounds(entry, position)
+        bounds = self._read_bounds(entry, position)
         if not bounds:
             raise self._entry_error(position, "", "sets no limit", f"Give one of: {', '.join(BOUNDS)}.")
-        patterns = {name: self._text(entry, name, position) for name in _PATTERNS if name in entry}
+        patterns = {name: self._read_string(entry, name, position) for name in _PATTERNS if name in entry}
         if not patterns:
             hint = f"Give tensor, node or op, or write [{self._prefix}default]."
             raise self._entry_error(position, "", "does not say to which tensors it applies", hint)
         return LimitRule(**patterns, **bounds)  # type: ignore[arg-type]  # keys are checked above
 
-    def _logits_rule(self, entry: dict[str, Any], position: str) -> LogitsRule:
+    def _read_logits_rule(self, entry: dict[str, Any], position: str) -> LogitsRule:
         self._check_keys(entry, ("tensor", *LOGITS_BOUNDS), position)
-        return LogitsRule(tensor=self._text(entry, "tensor", position), **self._bounds(entry, position, LOGITS_BOUNDS))
+        return LogitsRule(
+            tensor=self._read_string(entry, "tensor", position), **self._read_bounds(entry, position, LOGITS_BOUNDS)
+        )
 
-    def _acknowledgement(self, entry: dict[str, Any], position: str, today: dt.date) -> Acknowledgement:
+    def _read_acknowledgement(self, entry: dict[str, Any], position: str, today: dt.date) -> Acknowledgement:
         self._check_keys(entry, _ACKNOWLEDGED_KEYS, position)
-        node, reason = self._text(entry, "node", position), self._text(entry, "reason", position).strip()
+        node, reason = self._read_string(entry, "node", position), self._read_string(entry, "reason", position).strip()
         if not reason:
             raise self._entry_error(position, "reason", "is empty", "Give the reason why the difference is acceptable.")
         expires = entry.get("expires")
@@ -180,7 +185,7 @@ class LimitsText:
             expired=expires is not None and expires < today,
         )
 
-    def _bounds(self, entry: Mapping[str, Any], position: str, names: Sequence[str] = BOUNDS) -> dict[str, Any]:
+    def _read_bounds(self, entry: Mapping[str, Any], position: str, names: Sequence[str] = BOUNDS) -> dict[str, Any]:
         bounds: dict[str, Any] = {}
         for name in names:
             if name not in entry:
@@ -197,20 +202,20 @@ class LimitsText:
             bounds[name] = float(value)
         return bounds
 
-    def _text(self, entry: Mapping[str, Any], name: str, position: str) -> str:
+    def _read_string(self, entry: Mapping[str, Any], name: str, position: str) -> str:
         value = entry.get(name)
         if not isinstance(value, str) or not value:
             problem = "is missing" if value is None else f"must be a string, but is {value!r}"
             raise self._entry_error(position, name, problem, f'Write {name} = "...".')
         return value
 
-    def _flag(self, allow: Mapping[str, Any], name: str) -> bool:
+    def _read_flag(self, allow: Mapping[str, Any], name: str) -> bool:
         value = allow.get(name, False)
         if not isinstance(value, bool):
             raise self._entry_error("allow", name, f"must be true or false, but is {value!r}", f"Write {name} = true.")
         return value
 
-    def _allowed_uncompared(self, value: Any) -> int | tuple[str, ...]:
+    def _read_allowed_uncompared(self, value: Any) -> int | tuple[str, ...]:
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
         if isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value):
@@ -244,7 +249,7 @@ def without_entries(text: str, name: str, is_removed: Sequence[bool]) -> str:
     lines = text.splitlines(keepends=True)
     header = re.compile(rf"\s*\[\[\s*{re.escape(name)}\s*\]\]")
     starts = [line_number for line_number, line in enumerate(lines) if header.match(line)]
-    # From the end, so that the line numbers of earlier tables stay valid.
+    # Remove the last table first, so that the line numbers of earlier tables stay valid.
     for start, is_entry_removed in reversed(list(zip(starts, is_removed, strict=False))):
         if not is_entry_removed:
             continue
@@ -305,9 +310,9 @@ def acknowledge(
     Args:
         path: A limits file, or a pyproject.toml.
         node: Exact name of a backend node; for a graph input, the name of the tensor.
-        reason: Why the error is acceptable, for whoever reads it when it expires.
-        expires: The last day on which it applies; None for no end.
-        today: As in `load_limits`.
+        reason: Why the error is acceptable, for a reader when the entry expires.
+        expires: The last day on which the entry applies; None for no end.
+        today: The day used to decide whether acknowledgements have expired; None for the current date.
 
     Raises:
         LimitsError: The reason is empty, the day is in the past, or the file cannot be read or written.
@@ -325,8 +330,8 @@ def acknowledge(
     _, limits_file = tables_of(path, text)
     if limits_file is not None:
         return acknowledge(limits_file, node, reason=reason, expires=expires, today=today)
-    new_text = _with_block(text, _block(entry, prefix_of(path)))
-    # Parsed before it is written: a file that allows no entry at its end must not be damaged.
+    new_text = _append_block(text, _acknowledgement_block(entry, prefix_of(path)))
+    # Parse the new text before writing it: in some files, a table at the end is not valid TOML.
     limits = LimitsText(str(path), new_text, prefix=prefix_of(path)).limits(tables_of(path, new_text)[0], day)
     _replace_file(path, new_text)
     return limits
@@ -340,7 +345,7 @@ def withdraw(path: str | Path, node: str, *, today: dt.date | None = None) -> Li
     Args:
         path: A limits file, or a pyproject.toml.
         node: Exact name of a backend node; for a graph input, the name of the tensor.
-        today: As in `load_limits`.
+        today: The day used to decide whether acknowledgements have expired; None for the current date.
 
     Raises:
         LimitsError: No entry names the node, the layout of the tables in the file is unusual, or the file cannot be
@@ -360,7 +365,7 @@ def withdraw(path: str | Path, node: str, *, today: dt.date | None = None) -> Li
     new_text = without_entries(
         text, f"{prefix_of(path)}acknowledged", [entry.node == node for entry in limits_before.acknowledged]
     )
-    # Parsed before it is written: all other content must be the same.
+    # Parse the new text before writing it, to check that everything else is unchanged.
     try:
         limits = LimitsText(str(path), new_text, prefix=prefix_of(path)).limits(
             tables_of(path, new_text)[0], today or dt.date.today()
@@ -423,8 +428,10 @@ def write_note(path: str | Path, node: str, text: str) -> None:
     if text.strip():
         expected_notes.append((node, text.strip()))
         header = f"[[{prefix_of(path)}note]]"
-        new_text = _with_block(new_text, f"{header}\nnode = {toml_string(node)}\ntext = {toml_string(text.strip())}\n")
-    # Parsed before it is written: all other content must be the same.
+        new_text = _append_block(
+            new_text, f"{header}\nnode = {toml_string(node)}\ntext = {toml_string(text.strip())}\n"
+        )
+    # Parse the new text before writing it, to check that everything else is unchanged.
     notes_after = LimitsText(str(path), new_text, prefix=prefix_of(path)).notes(tables_of(path, new_text)[0])
     if list(notes_after) != expected_notes or _without_notes(path, new_text) != _without_notes(path, text_before):
         hint = "Remove it by hand."
@@ -438,13 +445,13 @@ def _without_notes(path: Path, text: str) -> dict[str, Any]:
     return {name: table for name, table in tables_of(path, text)[0].items() if name != "note"}
 
 
-def _with_block(text: str, block: str) -> str:
+def _append_block(text: str, block: str) -> str:
     """Add a table at the end of a file, after a blank line."""
     gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
     return text + gap + block
 
 
-def _block(entry: Acknowledgement, prefix: str) -> str:
+def _acknowledgement_block(entry: Acknowledgement, prefix: str) -> str:
     lines = [f"[[{prefix}acknowledged]]", f"node = {toml_string(entry.node)}", f"reason = {toml_string(entry.reason)}"]
     if entry.expires is not None:
         lines.append(f"expires = {entry.expires}")

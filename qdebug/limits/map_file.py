@@ -1,15 +1,15 @@
-"""Pairs of tensors in a TOML file: pairs written by hand take precedence over automatic ones.
+"""Pairs of tensors in a TOML file (a map). Pairs written by hand take precedence over automatic ones.
 
     [[pair]]
     backend = "t17"                  # a tensor of the backend's recording
     reference = "relu_3.tmp_0"       # its partner in the reference's recording
-    backend_order = [0, 3, 1, 2]     # transposition: the backend's dimension for each one of the reference; optional
-    reference_order = [0, 2, 3, 1]   # the same if the reference's tensor is to be transposed
+    backend_order = [0, 3, 1, 2]     # permutation of the backend's dimensions into the reference's order; optional
+    reference_order = [0, 2, 3, 1]   # the same for the reference's dimensions, if its tensor is to be transposed
 
     [[alone]]
-    backend = "t18"                  # it has no partner, and is not missed
+    backend = "t18"                  # this tensor has no partner, and does not count as lost
 
-`map_text` writes the pairs of a comparison in this form, with lost and unsure ones first as comments to be completed.
+`map_text` writes the pairs of a comparison in this format, after the lost tensors, which are comments to be completed.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ def load_map(path: str | Path) -> PairList:
     unknown_tables = sorted(tables.keys() - {"pair", "alone"})
     if unknown_tables:
         raise _map_error(path, f"a table {unknown_tables[0]!r}", "[[pair]] or [[alone]]")
-    pairs = [_read_pair(path, table) for table in _tables(path, tables, "pair")]
+    pairs = [_read_pair(path, table) for table in _read_tables(path, tables, "pair")]
     unpaired_names = [
-        _required_text(path, table, "backend") for table in _tables(path, tables, "alone", allowed_keys=("backend",))
+        _required_text(path, table, "backend")
+        for table in _read_tables(path, tables, "alone", allowed_keys=("backend",))
     ]
     backend_names = [*(pair.backend for pair in pairs), *unpaired_names]
     repeated_names = sorted({name for name in backend_names if backend_names.count(name) > 1})
@@ -72,7 +73,7 @@ def _read_file(path: Path) -> str:
         ) from error
 
 
-def _tables(
+def _read_tables(
     path: Path, tables: Mapping[str, Any], key: str, allowed_keys: Sequence[str] = _PAIR_KEYS
 ) -> list[dict[str, Any]]:
     entries = tables.get(key, [])
@@ -126,7 +127,7 @@ def write_pair(path: str | Path, backend: str, reference: str) -> PairList:
     Args:
         path: A map; created if missing.
         backend: The backend tensor.
-        reference: Its counterpart; "" if it has none.
+        reference: The reference tensor that is its partner; "" if it has none.
 
     Returns:
         The new content of the map.
@@ -140,7 +141,7 @@ def write_pair(path: str | Path, backend: str, reference: str) -> PairList:
     map_before = load_map(path) if path.exists() else PairList()
     for key, names in (("pair", [pair.backend for pair in map_before.pairs]), ("alone", map_before.alone)):
         text_before = without_entries(text_before, key, [name == backend for name in names])
-    block = _entry(backend, reference) if reference else ["[[alone]]", f"backend = {toml_string(backend)}"]
+    block = _pair_lines(backend, reference) if reference else ["[[alone]]", f"backend = {toml_string(backend)}"]
     text = "\n".join([text_before.rstrip("\n"), "", *block]) + "\n"
     try:
         with replacing_file(path) as temporary_file:
@@ -153,8 +154,8 @@ def write_pair(path: str | Path, backend: str, reference: str) -> PairList:
 def map_text(result: RunComparison) -> str:
     """Return the text of a map for a comparison, to be completed by hand.
 
-    Pairs found by values or by hand are entries, so that they are kept. Pairs found by names and graphs are comments,
-    since they are found again without an entry.
+    Pairs that were found by values or given by hand are entries, so that the next comparison uses them. Pairs that
+    were found by names and graphs are comments, since the next comparison finds them again.
 
     Raises:
         LimitsError: A name cannot be written as TOML.
@@ -170,33 +171,33 @@ def map_text(result: RunComparison) -> str:
         lines += ["", *_lost_lines(entry)]
     for node in listed_pairs:
         unsure_text = "" if node.confidence >= PAIR_SURE_MIN_CONFIDENCE else "UNSURE: "
-        lines += ["", f"# {unsure_text}{_match_comment(node)}", *_entry(node.tensor, node.reference_tensor)]
+        lines += ["", f"# {unsure_text}{_match_comment(node)}", *_pair_lines(node.tensor, node.reference_tensor)]
     if found_by_graph:
         lines += ["", "# Found by names and graphs; these pairs need no entry:"]
     for node in found_by_graph:
         lines += [
             "#",
             f"# {_match_comment(node)}",
-            *(f"# {line}" for line in _entry(node.tensor, node.reference_tensor)),
+            *(f"# {line}" for line in _pair_lines(node.tensor, node.reference_tensor)),
         ]
     return "\n".join(lines) + "\n"
 
 
 def _match_comment(node: NodeResult) -> str:
-    return _comment(f"{node.match}, confidence {node.confidence:.2f}: {node.match_reason}")
+    return _escape_comment(f"{node.match}, confidence {node.confidence:.2f}: {node.match_reason}")
 
 
-def _comment(text: str) -> str:
-    """Return a text escaped for a comment, on one line."""
+def _escape_comment(text: str) -> str:
+    """Return a text escaped for a comment, so that it stays on one line."""
     return toml_string(text.encode("utf-8", "replace").decode("utf-8"))[1:-1]
 
 
-def _entry(backend: str, reference: str) -> list[str]:
+def _pair_lines(backend: str, reference: str) -> list[str]:
     return ["[[pair]]", f"backend = {toml_string(backend)}", f"reference = {toml_string(reference)}"]
 
 
 def _lost_lines(entry: Unmatched) -> list[str]:
     nearest_text = "" if entry.nearest is None else f"; nearest: relative distance {entry.distance:.2g}"
     sides = (entry.tensor, entry.nearest or "?") if entry.side is Side.BACKEND else (entry.nearest or "?", entry.tensor)
-    comment = _comment(f"LOST ({entry.side}): {entry.reason}{nearest_text}")
-    return [f"# {comment}", *(f"# {line}" for line in _entry(*sides))]
+    comment = _escape_comment(f"LOST ({entry.side}): {entry.reason}{nearest_text}")
+    return [f"# {comment}", *(f"# {line}" for line in _pair_lines(*sides))]

@@ -1,4 +1,4 @@
-"""Find and read the file with a project's limits, and its tables."""
+"""Find the limits file of a project, and read the tables in it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def find_limits(folder: str | Path = ".") -> Path | None:
 
 
 def _read_project(path: Path) -> str:
-    """Return the text of a project file; "" if it is missing or unreadable, which is left to other tools to report."""
+    """Return the text of a project file; "" if it is missing, or unreadable, which other tools report."""
     try:
         return read_text(path)
     except (OSError, LimitsError):
@@ -72,7 +72,7 @@ def read_text(path: Path) -> str:
 
 
 def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
-    """Return the tables of limits in a file, or the path of the file that it refers to.
+    """Return the tables of limits in a file, or no tables and the path of the file that has them instead.
 
     Raises:
         LimitsError: The file is not valid TOML, or its reference to the other file is invalid.

@@ -1,8 +1,7 @@
 """Suggest limits that known-good runs meet with a margin, as the text of a limits file.
 
-For each tensor, the worst value over all runs is used. The SQNR may be 3 dB lower. The largest difference may be 50 %
-larger, and at least one step larger. A tensor that was identical in every run does not get a limit, so derived limits
-apply to it.
+The limits of a tensor are its worst values over all runs, with a margin: 3 dB for the SQNR; 50 %, and at least 1 LSB,
+for the largest difference. A tensor that was identical in every run gets no limit, so derived limits apply to it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def suggest_limits(results: Mapping[str, RunComparison]) -> str:
-    """Return the text of a limits file that all of the comparisons meet.
+    """Return the text of a limits file that all comparisons meet.
 
     Args:
         results: Comparisons of known-good runs with one reference, by the name of the run.
@@ -51,7 +50,7 @@ def suggest_limits(results: Mapping[str, RunComparison]) -> str:
         elif all(not stats.mismatches for stats in metrics):
             identical_count += 1
         else:
-            blocks.append(_block(tensor, metrics))
+            blocks.append(_limit_block(tensor, metrics))
     return "\n".join([_header(results, identical_count, unusable_tensors), *blocks])
 
 
@@ -60,7 +59,7 @@ def _header(results: Mapping[str, RunComparison], identical_count: int, unusable
     failed_runs = [(name, result.first_divergence) for name, result in results.items() if result.exit_code]
     lines = [
         f"# Suggested by qdebug diff --suggest-limits from {len(results)} run(s), {samples} sample(s) in all:",
-        *(f"#   {_comment_name(name)}" for name in results),
+        *(f"#   {_quote_name(name)}" for name in results),
         (
             f"# Margin: SQNR {SUGGESTED_SQNR_MARGIN:g} dB below the worst run; "
             f"the largest difference {SUGGESTED_ERROR_RATIO:g} times the"
@@ -70,20 +69,19 @@ def _header(results: Mapping[str, RunComparison], identical_count: int, unusable
         f"# {identical_count} tensor(s) were identical in every run and have no limit of their own.",
     ]
     lines += [
-        f"# Check {_comment_name(name)}: it exceeds the limits in force"
-        + (f", first at {_comment_name(first_divergence)}." if first_divergence is not None else ", or is incomplete.")
+        f"# Check {_quote_name(name)}: it exceeds the limits in force"
+        + (f", first at {_quote_name(first_divergence)}." if first_divergence is not None else ", or is incomplete.")
         for name, first_divergence in failed_runs
     ]
     if len(results) == 1:
         lines.append("# One run says little about the next run; give several runs.")
     lines += [
-        f"# No limit, because it was not finite or not comparable: {_comment_name(tensor)}"
-        for tensor in unusable_tensors
+        f"# No limit, because it was not finite or not comparable: {_quote_name(tensor)}" for tensor in unusable_tensors
     ]
     return "\n".join(lines) + "\n"
 
 
-def _block(tensor: str, metrics: Sequence[ErrorStats]) -> str:
+def _limit_block(tensor: str, metrics: Sequence[ErrorStats]) -> str:
     pattern = _SURROGATE.sub("?", _WILDCARD.sub(r"[\1]", tensor))
     lines = ["[[limit]]", f"tensor = {toml_string(pattern)}"]
     steps = [stats.max_lsb for stats in metrics if stats.max_lsb is not None]
@@ -100,6 +98,6 @@ def _block(tensor: str, metrics: Sequence[ErrorStats]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _comment_name(name: str) -> str:
+def _quote_name(name: str) -> str:
     """Return a name quoted for a comment."""
     return toml_string(_SURROGATE.sub("?", name))

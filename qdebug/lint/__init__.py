@@ -1,1 +1,1 @@
-"""Finds rewrites of a network that change its numbers."""
+"""Find rewrites of a network that change its numbers."""

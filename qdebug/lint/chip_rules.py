@@ -1,10 +1,10 @@
-"""What a chip or a runtime requires of a quantized model, as a TOML file, and where a model breaks it.
+"""Rules of a chip or a runtime for quantized models, from a TOML file, and the nodes and tensors that break them.
 
     format = "qdebug.rules"
     version = 1
     name = "my-npu"
     about = "data sheet 3.2, section 4"       # the source, optional
-    operators = ["Conv", "Gemm", "Add"]       # the only operators it has; every operator if left out
+    operators = ["Conv", "Gemm", "Add"]       # the supported operators; all if left out
 
     [weights]                                 # constants in codes that a product reads
     dtypes = ["int8"]                         # allowed types of the codes
@@ -16,11 +16,11 @@
     [biases]                                  # constants in codes that a product adds; the keys of [weights]
     dtypes = ["int32"]
 
-    [activations]                             # inputs of the network and results in codes; all these keys but codes
+    [activations]                             # inputs of the network and results in codes; the same keys except codes
     per_channel = false
 
-What a file leaves out is allowed. The rules of known runtimes are such files in `qdebug/data/rules`. A zero point that
-a runtime ignores is checked in `qdebug.lint.rules`, which finds an input that shows the effect.
+Without a rule, everything is allowed. The rules of known runtimes are such files in `qdebug/data/rules`. A zero point
+that a runtime ignores is checked in `qdebug.lint.rules`, which finds an input that shows the effect.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.regular_file import read_regular
 from qdebug.toml_text import line_of, parse_toml
 
-__all__ = ["ChipRules", "CodeRules", "RuleBreach", "codes_read", "find_breaches", "find_rules"]
+__all__ = ["ChipRules", "CodeRules", "RuleBreach", "find_breaches", "find_codes_of_input", "find_rules"]
 
 _FORMAT, _VERSION = "qdebug.rules", 1
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _PARTS = ("weights", "biases", "activations")
 _KEYS = ("dtypes", "codes", "zero_point", "power_of_two", "per_channel")
-"""The rules of a part of the model, by their keys in the file."""
+"""Keys of the rules of a kind of tensor, in the file."""
 _RULES = ("operators", *(f"{part}.{key}" for part in _PARTS for key in _KEYS))
 _POWER_OF_TWO = 0.5
 """The mantissa of a power of two, as `frexp` returns it."""
@@ -59,7 +59,7 @@ _HINT = "See the format: qdebug help rewrites."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeRules:
-    """Rules of one kind of tensors in codes.
+    """Rules of one kind of tensor: weights, biases or activations in codes.
 
     Args:
         dtypes: Allowed types, or None for all.
@@ -79,13 +79,13 @@ class CodeRules:
         """Return the zero point that codes of a type must have, or None if they may have any."""
         return self.zero_points.get(dtype, self.zero_points.get(""))
 
-    def broken(self, quant: QuantParams, codes: np.ndarray | None, op: str) -> Iterator[tuple[str, str, str]]:
+    def find_broken(self, quant: QuantParams, codes: np.ndarray | None, op: str) -> Iterator[tuple[str, str, str]]:
         """Yield the rules that a tensor breaks: the key, what the tensor has, and what is allowed.
 
         Args:
-            quant: Its quantization.
-            codes: Its codes, or None if they are unknown or need no check.
-            op: The operator that reads or computes it, or "".
+            quant: Quantization of the tensor.
+            codes: Codes of the tensor, or None if they are unknown or need no check.
+            op: Operator that reads or computes the tensor, or "".
         """
         if self.dtypes is not None and quant.dtype not in self.dtypes:
             yield "dtypes", quant.dtype, " or ".join(sorted(self.dtypes))
@@ -111,9 +111,9 @@ class ChipRules:
     """Rules of a chip or a runtime.
 
     Args:
-        name: Its name.
-        about: The source of the rules, or "".
-        operators: The operators that it has, or None for all.
+        name: Name of the chip or the runtime.
+        about: Source of the rules, or "".
+        operators: The supported operators, or None for all.
         weights: Rules of constants that products read.
         biases: Rules of constants that products add.
         activations: Rules of inputs and results.
@@ -134,7 +134,7 @@ class RuleBreach(JsonObject):
     Args:
         rule: The rule: "operators", or the kind of tensor and the key in the file, such as "weights.dtypes".
         node: The node, or "" for an input of the network.
-        op: Its operator.
+        op: Operator of the node.
         tensor: The tensor, or "" if the operator breaks the rule.
         value: What the model has.
         allowed: What the rules allow.
@@ -169,7 +169,7 @@ def find_rules(text: str) -> ChipRules:
             hint=f"Choose from: {', '.join(packaged)}; or write a rules file: qdebug help rewrites.",
         )
     try:
-        content = read_regular(path, _MOST_BYTES).decode("utf-8")
+        content = read_regular(path, _MAX_BYTES).decode("utf-8")
     except OSError as error:
         raise UsageError(f"{text!r}: {error.strerror or 'it cannot be read'}.", hint=_HINT) from error
     except ValueError as error:
@@ -186,11 +186,11 @@ def _packaged_rules() -> Mapping[str, ChipRules]:
 
 
 class _RulesText:
-    """The text of a file of rules.
+    """Reader of a rules file, with errors that name the line.
 
     Args:
-        file: Its name, as the user wrote it.
-        text: Its content.
+        file: Name of the file, as the user wrote it.
+        text: Content of the file.
     """
 
     def __init__(self, file: str, text: str) -> None:
@@ -200,7 +200,7 @@ class _RulesText:
         """Return the rules.
 
         Raises:
-            UsageError: It is not valid TOML, or a key or a value is invalid.
+            UsageError: The text is not valid TOML, or a key or a value is invalid.
         """
         try:
             tables = parse_toml(self._text)
@@ -212,13 +212,13 @@ class _RulesText:
                 raise self._error("", key, problem, f"Write {key} = {text}.")
         self._check_keys(tables, ("format", "version", "name", "about", "operators", *_PARTS), "")
         return ChipRules(
-            name=self._words(tables, "", "name", default=Path(self._file).stem),
-            about=self._words(tables, "", "about", default=""),
-            operators=self._operators(tables, "", "operators") if "operators" in tables else None,
-            **{part: self._code_rules(tables, part) for part in _PARTS if part in tables},
+            name=self._read_string(tables, "", "name", default=Path(self._file).stem),
+            about=self._read_string(tables, "", "about", default=""),
+            operators=self._read_operators(tables, "", "operators") if "operators" in tables else None,
+            **{part: self._read_code_rules(tables, part) for part in _PARTS if part in tables},
         )
 
-    def _code_rules(self, tables: Mapping[str, Any], part: str) -> CodeRules:
+    def _read_code_rules(self, tables: Mapping[str, Any], part: str) -> CodeRules:
         table = tables[part]
         if not isinstance(table, dict):
             raise self._error("", part, "is not a table", f"Write [{part}].")
@@ -233,17 +233,17 @@ class _RulesText:
         per_channel = table.get("per_channel", True)
         operators_with_channels = frozenset[str]() if per_channel is False else None
         if not isinstance(per_channel, bool):
-            operators_with_channels = self._operators(table, part, "per_channel")
+            operators_with_channels = self._read_operators(table, part, "per_channel")
         return CodeRules(
-            dtypes=self._dtypes(table, part) if "dtypes" in table else None,
+            dtypes=self._read_dtypes(table, part) if "dtypes" in table else None,
             codes=None if codes is None else (codes[0], codes[1]),
-            zero_points=self._zero_points(table, part),
+            zero_points=self._read_zero_points(table, part),
             power_of_two=power_of_two,
             per_channel=operators_with_channels,
         )
 
-    def _dtypes(self, table: Mapping[str, Any], part: str) -> frozenset[str]:
-        names = self._names(table, part, "dtypes", 'dtypes = ["int8"]')
+    def _read_dtypes(self, table: Mapping[str, Any], part: str) -> frozenset[str]:
+        names = self._read_names(table, part, "dtypes", 'dtypes = ["int8"]')
         for name in names:
             self._check_dtype(name, part, "dtypes")
         return frozenset(names)
@@ -253,7 +253,7 @@ class _RulesText:
             integers = [dtype for dtype in LOGICAL_DTYPES if is_integer(dtype)]
             raise self._error(part, key, f"names an unknown type {name!r}", f"Choose from: {', '.join(integers)}.")
 
-    def _zero_points(self, table: Mapping[str, Any], part: str) -> Mapping[str, int]:
+    def _read_zero_points(self, table: Mapping[str, Any], part: str) -> Mapping[str, int]:
         value = table.get("zero_point", {})
         by_dtype = value if isinstance(value, dict) else {"": value}
         if not _are_integers(list(by_dtype.values())):
@@ -264,9 +264,9 @@ class _RulesText:
                 self._check_dtype(name, part, "zero_point")
         return MappingProxyType(dict(by_dtype))
 
-    def _operators(self, table: Mapping[str, Any], part: str, key: str) -> frozenset[str]:
-        """Return operators under the names that they have in ONNX. Those with a domain, "my:Op", count as given."""
-        names = self._names(table, part, key, f'{key} = ["Conv", "Gemm"]')
+    def _read_operators(self, table: Mapping[str, Any], part: str, key: str) -> frozenset[str]:
+        """Read a list of operators, as their names in ONNX. Names with a domain, such as "my:Op", stay as they are."""
+        names = self._read_names(table, part, key, f'{key} = ["Conv", "Gemm"]')
         known_operators = operators.names_where(lambda _: True)
         for name in names:
             if ":" not in name and operators.named(name).name not in known_operators:
@@ -276,13 +276,13 @@ class _RulesText:
                 raise self._error(part, key, f"names an unknown operator {name!r}", hint)
         return frozenset(name if ":" in name else _plain_name(operators.named(name).name) for name in names)
 
-    def _names(self, table: Mapping[str, Any], part: str, key: str, example: str) -> list[str]:
+    def _read_names(self, table: Mapping[str, Any], part: str, key: str, example: str) -> list[str]:
         names = table[key]
         if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
             raise self._error(part, key, f"must be a list of names, but is {names!r}", f"Write {example}.")
         return names
 
-    def _words(self, table: Mapping[str, Any], part: str, key: str, *, default: str) -> str:
+    def _read_string(self, table: Mapping[str, Any], part: str, key: str, *, default: str) -> str:
         value = table.get(key, default)
         if not isinstance(value, str):
             raise self._error(part, key, f"must be a string, but is {value!r}", f'Write {key} = "...".')
@@ -312,8 +312,8 @@ def _plain_name(op: str) -> str:
 # -- checking ------------------------------------------------------------------------------------------------
 
 
-def codes_read(model: LintModel, node: Node, slot: int) -> tuple[str, QuantParams | None]:
-    """Return the codes that a node reads at a position, possibly through a dequantize node, and their quantization."""
+def find_codes_of_input(model: LintModel, node: Node, slot: int) -> tuple[str, QuantParams | None]:
+    """Return the tensor of codes that a node reads, possibly through a dequantize node, and its quantization."""
     name = node.inputs[slot] if slot < len(node.inputs) else ""
     producer = model.graph.producer(name) if name else None
     if producer is not None and operators.of(producer.op).dequantizes:
@@ -340,12 +340,12 @@ def find_breaches(model: LintModel, rules: ChipRules) -> list[RuleBreach]:
                 RuleBreach(rule="operators", node=node.name, op=node.op, tensor="", value=plain.name, allowed=allowed)
             )
         slots = operators.coded_inputs(node.op, len(node.inputs))
-        weight_place = slots[1] if len(slots) > 1 else 1
-        bias_place = row.bias if row.bias is not None else plain.bias
-        for part, slot in (("weights", weight_place), ("biases", bias_place)):
+        weight_slot = slots[1] if len(slots) > 1 else 1
+        bias_slot = row.bias if row.bias is not None else plain.bias
+        for part, slot in (("weights", weight_slot), ("biases", bias_slot)):
             if not plain.product or slot is None:
                 continue
-            name, quant = codes_read(model, node, slot)
+            name, quant = find_codes_of_input(model, node, slot)
             if name not in seen_parts and model.constant(name) is not None:
                 seen_parts.add(name)
                 breaches += _tensor_breaches(model, rules, part, node, (name, quant))
@@ -372,7 +372,7 @@ def _tensor_breaches(
     has_witness = part == "weights" or (node is not None and operators.of(node.op).quantizes)
     codes = model.constant(name) if part_rules.codes is not None else None
     op = "" if node is None else operators.plain(node).name
-    for key, value, allowed in part_rules.broken(quant, codes, op):
+    for key, value, allowed in part_rules.find_broken(quant, codes, op):
         if key != "zero_point" or not has_witness:
             yield RuleBreach(
                 rule=f"{part}.{key}",

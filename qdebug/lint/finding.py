@@ -91,7 +91,7 @@ class LintFix(JsonObject):
         tensor: The tensor.
         added: The nodes that compute it in the copy, by their names in the correct form.
         removed: The nodes of the model that compute it no longer.
-        before: The element of the witness in the model, replayed.
+        before: The output element of the witness in the model, replayed.
         after: The same element in the copy.
     """
 

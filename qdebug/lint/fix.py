@@ -1,7 +1,7 @@
-"""Puts back what a rewrite lost: in a copy of the model, the right nodes compute the tensors of findings.
+"""Undo wrong rewrites in a copy of a model: the correct nodes compute the tensors of the findings again.
 
-Each change is proved. The copy is read again, and its nodes are run on the witness of the finding: the difference must
-be gone. A change without this proof is left out of the copy.
+Each change is proved: the copy is read, and its nodes are run on the witness of the finding, which must no longer show
+a difference. A change without this proof is left out of the copy.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def fix_findings(
         model: The model that has them, an ONNX file.
         out: The file to write. Nothing is written without a proved change.
         before: The form before the rewrite, or None if the model was checked by itself.
-        inputs: Inputs of the model, as they were given to `lint`.
+        inputs: Inputs of the model, the same as for `lint`.
 
     Returns:
-        The report, with the proved changes, and with the reasons why other findings were not fixed.
+        The report, with the proved changes, and with the reason why each other finding was not fixed.
 
     Raises:
         UsageError: The model is not an ONNX file.
@@ -55,7 +55,7 @@ def fix_findings(
         chosen = list[LintFinding]()
         for finding in fixable:
             try:
-                _write([*chosen, finding], model, copy)
+                _write_copy([*chosen, finding], model, copy)
                 _prove(finding, copy)
             except UsageError:
                 raise
@@ -65,25 +65,25 @@ def fix_findings(
             chosen.append(finding)
         if not chosen:
             return replace(report, unfixed=unfixed)
-        _write(chosen, model, copy)
+        _write_copy(chosen, model, copy)
         fixes = [_prove(finding, copy) for finding in chosen]
         fixed_model = open_model(copy)
-        again = lint(fixed_model, inputs=inputs) if before is None else lint(before, fixed_model, inputs=inputs)
-        left = {(finding.kind, finding.tensor) for finding in report.bad}
-        for finding in again.bad:
-            if (finding.kind, finding.tensor) not in left:
+        new_report = lint(fixed_model, inputs=inputs) if before is None else lint(before, fixed_model, inputs=inputs)
+        earlier_findings = {(finding.kind, finding.tensor) for finding in report.bad}
+        for finding in new_report.bad:
+            if (finding.kind, finding.tensor) not in earlier_findings:
                 unfixed[finding.tensor] = f"the fixed model has a finding of the kind {finding.kind!r} here"
         with replacing_file(out) as temporary_file:
             shutil.copyfile(copy, temporary_file)
     return replace(report, fixes=tuple(fixes), unfixed=unfixed)
 
 
-def _write(findings: Sequence[LintFinding], model: Path, out: Path) -> None:
-    replace_model_parts(model, [_new_part(finding) for finding in findings], out)
+def _write_copy(findings: Sequence[LintFinding], model: Path, out: Path) -> None:
+    replace_model_parts(model, [_make_new_part(finding) for finding in findings], out)
 
 
-def _new_part(finding: LintFinding) -> NewPart:
-    right, actual = _sides(finding)
+def _make_new_part(finding: LintFinding) -> NewPart:
+    right, actual = _right_and_actual_parts(finding)
     if not right.model.raw:
         raise UsageError(
             f"{right.model.title!r} is not an ONNX model, so its nodes cannot be restored.",
@@ -103,19 +103,19 @@ def _new_part(finding: LintFinding) -> NewPart:
     )
 
 
-def _sides(finding: LintFinding) -> tuple[LintPart, LintPart]:
+def _right_and_actual_parts(finding: LintFinding) -> tuple[LintPart, LintPart]:
     if finding.right is None or finding.actual is None:
         raise KernelError("It is not known which nodes to restore.")
     return finding.right, finding.actual
 
 
 def _prove(finding: LintFinding, copy: Path) -> LintFix:
-    """Run the copy's nodes on the witness.
+    """Run the copy's nodes on the witness, to prove that the difference is gone.
 
     Raises:
         KernelError: The difference is still there, or the nodes cannot be run.
     """
-    right, actual = _sides(finding)
+    right, actual = _right_and_actual_parts(finding)
     model = open_model(copy)
     part = nodes_between(model.graph, finding.tensor, set(actual.leaves), len(model.graph.nodes))
     if part is None or not part[1] <= set(actual.leaves):
@@ -124,8 +124,8 @@ def _prove(finding: LintFinding, copy: Path) -> LintFix:
     witness = finding.witness
     difference = difference_beyond_rounding(right.exact_results(witness.values), fixed.exact_results(witness.values))
     replayed = right.replay(witness.values), fixed.replay(witness.values)
-    same = np.array_equal(replayed[0], replayed[1].reshape(replayed[0].shape), equal_nan=True)
-    if difference is None or difference.max(initial=0) > 0 or not same:
+    is_same_result = np.array_equal(replayed[0], replayed[1].reshape(replayed[0].shape), equal_nan=True)
+    if difference is None or difference.max(initial=0) > 0 or not is_same_result:
         raise KernelError("The difference remains in the changed model.")
     before, after = {node.name for node in actual.nodes}, {node.name for node in model.graph.nodes}
     return LintFix(

@@ -1,8 +1,8 @@
 """The model as seen by lint: graph, constants, intervals of tensors, and exact evaluation of its nodes.
 
-Two forms of one network are compared in exact arithmetic: float64, with tensors of codes rounded to their codes, ties
-to even. Breaking ties differently is not a difference here: values close to a tie are rounded both ways, and only
-results outside of both count.
+Two forms of one network are compared in exact arithmetic: in float64, with quantized tensors rounded to their codes,
+ties to even. A different rounding of ties does not count as a difference: values close to a tie are rounded both ways,
+and only differences beyond both results count.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = [
 Span = tuple[float, float]
 """The smallest and the largest real value that a tensor can have."""
 
-_ANY: Span = (-math.inf, math.inf)
+_UNBOUNDED: Span = (-math.inf, math.inf)
 _GRID_SIZE = 4097
 """Number of points at which an elementwise function is sampled to find its extremes."""
 _MAX_SAMPLED = 1e4
-"""End of that interval if the input is unbounded."""
+"""Largest magnitude at which the function is sampled if its input is unbounded."""
 
 
 def is_coded(quant: QuantParams | None) -> bool:
@@ -59,7 +59,7 @@ def span_of(quant: QuantParams) -> Span:
 
 
 def covers(outer: Span, inner: Span, slack: float = 0.0) -> bool:
-    """Return whether a span contains another."""
+    """Return whether the span `outer` contains `inner`, up to `slack` at each end."""
     return outer[0] <= inner[0] + slack and outer[1] >= inner[1] - slack
 
 
@@ -74,8 +74,8 @@ class LintModel:
     """A graph with its constants.
 
     Args:
-        title: Its name in messages.
-        graph: The graph, in terms of ONNX as far as possible.
+        title: Name of the model in messages.
+        graph: The graph, with ONNX operators as far as possible.
         recording: Provides the constants, and recorded values if it is a recording.
         raw: Whether nodes without their own scales compute directly on codes, as ONNX defines it.
         copies_codes: Whether nodes that move codes pass them on unchanged, whatever scales are declared, as in
@@ -165,7 +165,7 @@ class LintModel:
         return _to_float64(array)
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Replay all nodes with the interpreter, leaving out tensors that cannot be computed."""
+        """Replay all nodes with the interpreter, and return all tensors that could be computed."""
         tensors, known_graph = dict(feed), self.graph
         graph = Graph(
             known_graph.nodes, tensors=self._interpreter_tensors(known_graph.nodes).values(), inputs=known_graph.inputs,
@@ -203,9 +203,10 @@ class LintModel:
         return self.real(output, run_graph(part_graph, feed, constants)[output])
 
     def _interpreter_tensors(self, nodes: Sequence[Node]) -> dict[str, TensorInfo]:
-        """Return tensor facts for the interpreter, as plain integers if nodes compute on the codes themselves.
+        """Return tensor facts for the interpreter, without quantization if nodes compute directly on codes.
 
-        A node that passes codes on gets the scale of its input, so that the interpreter passes them on too.
+        The result of a node that passes codes on gets the scale of its input, so that the interpreter passes them on
+        too.
         """
         infos = dict(self.graph.tensors)
         converting_nodes = [node for node in nodes if operators.of(node.op).converts_codes]
@@ -228,7 +229,7 @@ class LintModel:
             nodes: The nodes, in topological order.
             feed: Inputs of the part: codes, or real values.
             output: The tensor to return.
-            nudge: Added to each value before rounding to codes, as a share of the largest value.
+            nudge: Amount added to each value before rounding to codes, as a share of the largest magnitude.
 
         Raises:
             KernelError: A node cannot be computed.
@@ -284,9 +285,10 @@ class LintModel:
         return dequantize(array, quant, double=True)
 
     def _bias_quant(self, node: Node, slot: int) -> QuantParams | None:
-        """Return the scale of a quantized bias: that of the sums, the product of the operands' scales."""
+        """Return the quantization of a bias at the scale of the sums, the product of the operands' scales."""
         first_quant, second_quant = (
-            self.declared_quant(node, at) for at in operators.coded_inputs(node.op, len(node.inputs))[:2]
+            self.declared_quant(node, slot_of_operand)
+            for slot_of_operand in operators.coded_inputs(node.op, len(node.inputs))[:2]
         )
         if first_quant is None or second_quant is None:
             return None
@@ -299,8 +301,8 @@ class LintModel:
         if quant is None or not is_coded(quant):
             return values
         if nudge and values.size:
-            finite_sizes = np.abs(values[np.isfinite(values)])
-            values = values + nudge * (float(finite_sizes.max()) if finite_sizes.size else 0.0)
+            finite_magnitudes = np.abs(values[np.isfinite(values)])
+            values = values + nudge * (float(finite_magnitudes.max()) if finite_magnitudes.size else 0.0)
         return quantize(values.astype(np.float64), quant)
 
     def spans(self, nodes: Iterable[Node], known_spans: Mapping[str, Span]) -> dict[str, Span]:
@@ -312,7 +314,7 @@ class LintModel:
         """
         intervals = dict(known_spans)
         for node in nodes:
-            span = self._span(node, intervals)
+            span = self._span_of_result(node, intervals)
             for name in filter(None, node.outputs):
                 quant = self.quant(name)
                 intervals[name] = span if quant is None or self.copies_codes else _clamp_span(span, span_of(quant))
@@ -327,11 +329,11 @@ class LintModel:
             real_values = self.real(name, array)
             return float(np.min(real_values)), float(np.max(real_values))
         quant = self.quant(name)
-        return _ANY if quant is None else span_of(quant)
+        return _UNBOUNDED if quant is None else span_of(quant)
 
-    def _span(self, node: Node, known_spans: Mapping[str, Span]) -> Span:
-        # Interval arithmetic over the parts of a fused node: the result of each part is the input of the next one.
-        span: Span = _ANY
+    def _span_of_result(self, node: Node, known_spans: Mapping[str, Span]) -> Span:
+        # Interval arithmetic over the parts of a fused node. The result of each part is the input of the next one.
+        span: Span = _UNBOUNDED
         for position, part in enumerate(parts_of(node)):
             row = operators.of(part.op)
             data = [name for name in operators.operands(part) if name]
@@ -361,7 +363,7 @@ class LintModel:
             ):
                 span = span_of(output_quant)
             else:
-                span = _ANY
+                span = _UNBOUNDED
         return span
 
     def bounds(self, node: Node) -> Span | None:
@@ -374,14 +376,14 @@ class LintModel:
 
 
 def _to_float64(array: np.ndarray) -> np.ndarray:
-    """Return real values in float64, but integers unchanged."""
+    """Convert floats to float64, and leave integers and booleans unchanged."""
     if array.dtype.kind in "iub" or not is_float(logical_name(array.dtype)):
         return array
     return np.asarray(array.astype(np.float64))
 
 
 def _run_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Run a node on real values, then its fused activation, in float32 if its kernel has no higher precision."""
+    """Run a node and its fused activation on real values, in float32 if its kernel does not support float64."""
     tensors = dict(values)
     for part in parts_of(node):
         part_inputs = {name: tensors[name] for name in part.inputs if name and name in tensors}
@@ -399,7 +401,7 @@ def _run_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str,
 def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
     """Return the interval of an elementwise function's results, by sampling it densely."""
     sampled_ends = [max(span[0], -_MAX_SAMPLED), min(span[1], _MAX_SAMPLED)]
-    # Activations bend within -8..8, which the grid over the whole interval may step over.
+    # Activations are curved within -8..8, which a grid over a long interval may step over.
     grid = np.concatenate(
         [
             np.linspace(sampled_ends[0], sampled_ends[1], _GRID_SIZE),
@@ -409,9 +411,9 @@ def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
     try:
         values = run_node(replace(node, inputs=node.inputs[:1]), {node.inputs[0]: grid}, opset)[node.outputs[0]]
     except KernelError:
-        return _ANY
+        return _UNBOUNDED
     if not np.all(np.isfinite(values)):
-        return _ANY
+        return _UNBOUNDED
     low, high = float(values.min()), float(values.max())
     is_flat = [values[0] == values[1], values[_GRID_SIZE - 2] == values[_GRID_SIZE - 1]]
     # The function still rises or falls at the end of the interval, so its range may be unbounded.
@@ -425,7 +427,7 @@ def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
 def nodes_between(
     graph: Graph, tensor: str, given_tensors: Collection[str], max_nodes: int
 ) -> tuple[list[Node], set[str]] | None:
-    """Return the nodes that compute a tensor from given tensors, and the given tensors that they use.
+    """Return the nodes that compute a tensor from given tensors, and the given tensors that they read.
 
     Args:
         graph: The graph.
@@ -456,13 +458,13 @@ def nodes_between(
 
 
 def difference_beyond_rounding(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Return the differences between results beyond different rounding of ties, or None if the shapes differ.
+    """Return by how much each element differs beyond the rounding of ties, or None if the numbers of elements differ.
 
-    A number on one side and a NaN on the other are an infinite difference.
+    The difference is infinite for an element that is finite on one side only.
 
     Args:
         before: The result, and the results with values nudged up and down before each rounding.
-        after: The same for the other form.
+        after: The same results of the other form.
     """
     shape = before[0].shape
     if any(array.size != before[0].size for array in (*before, *after)):
@@ -475,17 +477,17 @@ def difference_beyond_rounding(before: Sequence[np.ndarray], after: Sequence[np.
     with np.errstate(invalid="ignore"):
         # Positive only where the intervals of nudged results do not overlap.
         distance = np.maximum(low_after - high_before, low_before - high_after)
-    finite_sizes = np.abs(before[0][np.isfinite(before[0])])
-    float_slack = REWRITE_FLOAT_MAX_REL * (float(finite_sizes.max()) if finite_sizes.size else 0.0)
+    finite_magnitudes = np.abs(before[0][np.isfinite(before[0])])
+    float_slack = REWRITE_FLOAT_MAX_REL * (float(finite_magnitudes.max()) if finite_magnitudes.size else 0.0)
     excess = np.where(np.isfinite(distance), np.maximum(distance - float_slack, 0.0), 0.0)
     nonfinite_masks = [
         ~np.isfinite(np.stack([np.asarray(array, np.float64).reshape(shape) for array in results]))
         for results in (before, after)
     ]
-    is_newly_finite = (nonfinite_masks[0].all(axis=0) & ~nonfinite_masks[1].any(axis=0)) | (
+    is_finite_on_one_side = (nonfinite_masks[0].all(axis=0) & ~nonfinite_masks[1].any(axis=0)) | (
         nonfinite_masks[1].all(axis=0) & ~nonfinite_masks[0].any(axis=0)
     )
-    return np.asarray(np.where(is_newly_finite, np.inf, excess))
+    return np.asarray(np.where(is_finite_on_one_side, np.inf, excess))
 
 
 def clamp_bounds(model: LintModel, nodes: Sequence[Node]) -> Iterator[float]:

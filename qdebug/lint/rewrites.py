@@ -1,8 +1,8 @@
-"""Finds rewrites of a network that change its numbers, and faults of a single form of it.
+"""Find rewrites of a network that change its numbers, and faults of a single form of it.
 
-Both forms are run on one input and aligned. Between tensors that are equal in both, the corresponding parts are
-compared. Equal parts are done. For every other pair, an input on which the two differ is searched for. The kind of the
-finding is the rewrite found there.
+Both forms are run on one input and aligned. The parts between tensors that correspond are compared. Parts with the same
+nodes and constants are equal. For all others, an input is searched on which the two parts differ. The kind of a finding
+is the rewrite that turns one part into the other.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MAX_NODES = 60
 """Maximum number of nodes in a part. A larger part is not decided."""
 _INPUT_SEED = 0
 _FOLDING_ERROR = 1e-4
-"""Allowed error of a weight with a folded BatchNormalization, relative to its exact value and to the largest."""
+"""Allowed error of a weight with a folded BatchNormalization, relative to the exact weight and to its largest value."""
 
 
 class UndecidedPart(TypedDict):
@@ -118,7 +118,7 @@ def open_model(path: Path, recording: Recording | None = None) -> LintModel:
 
     Raises:
         UsageError: The format of the file is unknown, or a recording has no graph.
-        QdebugError: It cannot be read.
+        QdebugError: The file cannot be read.
     """
     if recording is None:
         source = load_reader(path)
@@ -158,10 +158,11 @@ def lint(
 
     Args:
         before: The model, or its form before the rewrite.
-        after: Its form after the rewrite, or None to check a single model.
-        chip: The rules of a chip or runtime to check as well. None for those of LiteRT in its own files.
+        after: The form after the rewrite, or None to check a single model.
+        chip: Rules of a chip or runtime to check as well. None for LiteRT's rules if the model is one of its files,
+            else for no rules.
         allow: Whether different scales are allowed if they only change how values are rounded.
-        inputs: Inputs of the model. Recorded or random values if left out.
+        inputs: Inputs of the model, or None for recorded or random values.
         progress: Called with the number of checked parts and the total.
 
     Raises:
@@ -187,9 +188,9 @@ def lint(
             breaches=breaches,
         )
     if _is_quantized(before) != _is_quantized(after):
-        quantized_form, float_form = (before, after) if _is_quantized(after) else (after, before)
+        float_form, quantized_form = (before, after) if _is_quantized(after) else (after, before)
         raise UsageError(
-            f"{quantized_form.title!r} is float and {float_form.title!r} is quantized; "
+            f"{float_form.title!r} is float and {quantized_form.title!r} is quantized; "
             "quantizing a network is not a rewrite.",
             hint="Compare the two with qdebug diff, or lint forms that are both quantized.",
         )
@@ -205,7 +206,7 @@ def lint(
         checkpoint()
         rewrites.compare_tensor(tensor, partner)
     findings_so_far = []
-    for finding in rewrites.sorted_findings():  # a rule may have found the fault in the form after the rewrite
+    for finding in rewrites.sorted_findings():  # if a rule found the same fault, use its more specific kind
         same_faults = [fault for fault in own_faults if not {*fault.after}.isdisjoint(finding.after)]
         own_faults = [fault for fault in own_faults if fault not in same_faults]
         findings_so_far.append(
@@ -223,11 +224,11 @@ def lint(
 
 
 class _Rewrites:
-    """Visits the tensors that two forms share, in topological order.
+    """Compares the parts that compute corresponding tensors of two forms, in topological order.
 
-    Two paired tensors that differ may not correspond at all: a node may keep its name and compute something else. So
-    the following tensors are computed without this pair as well. If one of them is then equal, the pair was wrong. If
-    it differs without the pair but not with it, the forms diverge at the pair.
+    Two paired tensors that differ may not correspond at all: a node may keep its name and compute something else.
+    Therefore, tensors downstream are also compared without this pair. If such a tensor is then equal, the pair was
+    wrong. If it differs without the pair but not with it, the forms diverge at the pair.
 
     Args:
         pairs: The two forms.
@@ -271,7 +272,7 @@ class _Rewrites:
             del self._partner[tensor]
 
     def _explains_difference(self, pending_inside: Sequence[str], tensor: str, partner: str) -> bool:
-        """Return whether differing tensors explain a difference downstream. If so, keep them."""
+        """Return whether differing tensors explain a difference downstream. If so, they become findings."""
         restored_partners = {name: self._pairs.partner[name] for name in pending_inside}
         self._partner |= restored_partners
         try:
@@ -297,7 +298,7 @@ class _Rewrites:
             KernelError: The parts cannot be decided.
         """
         pairs = self._pairs
-        after, before = _parts(pairs, self._partner, tensor, partner)
+        after, before = _find_parts(pairs, self._partner, tensor, partner)
         nodes = frozenset(node.name for node in after.nodes)
         if _are_equal_parts(before, after):
             return None, nodes
@@ -446,27 +447,27 @@ def _as_recording(model: LintModel, values: Mapping[str, np.ndarray]) -> MemoryR
 
 
 def _have_same_grid(before: LintModel, tensor_before: str, after: LintModel, tensor_after: str) -> bool:
-    """Return whether two tensors hold values on the same grid: codes with one scale, or real numbers on it."""
+    """Return whether two tensors have values on the same grid of codes, whether stored as codes or as real numbers."""
     grids = [_grid(model, name) for model, name in ((before, tensor_before), (after, tensor_after))]
     return grids[0] == grids[1]
 
 
 def _grid(model: LintModel, name: str) -> tuple[Any, ...] | None:
-    """Return a comparable key for the values that a tensor's codes can represent, or None if it can have any value."""
+    """Return a key for the grid of values that a tensor's codes represent, or None if the tensor can have any value."""
     quant = model.grid(name)
     if quant is None:
         return None
     return quant.dtype, quant.scale.tobytes(), quant.zero_point.tobytes(), quant.qmin, quant.qmax
 
 
-def _parts(pairs: _Pairs, partners: Mapping[str, str], tensor: str, partner: str) -> tuple[LintPart, LintPart]:
-    """Return the parts of both forms between the shared tensors and a tensor.
+def _find_parts(pairs: _Pairs, partners: Mapping[str, str], tensor: str, partner: str) -> tuple[LintPart, LintPart]:
+    """Return the parts of both forms that compute a tensor from the nearest tensors with partners upstream.
 
     Args:
         pairs: The two forms.
         partners: The partner of each tensor that is taken as given.
         tensor: The tensor of the form after the rewrite.
-        partner: Its partner.
+        partner: The tensor's partner in the other form.
 
     Raises:
         KernelError: The parts are too large to be decided.
@@ -488,7 +489,7 @@ def _parts(pairs: _Pairs, partners: Mapping[str, str], tensor: str, partner: str
             after = LintPart(model=pairs.after, nodes=nodes, output=tensor, leaves=names)
             leaves_before = [partners[name] for name in names]
             return after, LintPart(model=pairs.before, nodes=part_before[0], output=partner, leaves=leaves_before)
-        passable_leaves = leaves & stops  # some leaf's partner does not lead to the other tensor: search beyond it
+        passable_leaves = leaves & stops  # the partner of one of these is not upstream of `partner`: go further back
         if not passable_leaves:
             raise KernelError("The tensors that it depends on have no partner in the other form.")
         stops -= passable_leaves
@@ -607,7 +608,7 @@ class _Traits:
 
     @staticmethod
     def _is_on_grid(part: LintPart, node: Node) -> bool:
-        """Return whether the values that a node rounds to codes are already on the grid of these codes."""
+        """Return whether the values that a node rounds to codes are on the grid of these codes already."""
         quant, grid = part.model.declared_quant(node, -1), part.model.grid(node.inputs[0])
         return quant is not None and grid == quant
 
@@ -615,9 +616,9 @@ class _Traits:
 def _has_other_bias(before: LintPart, after: LintPart) -> bool:
     """Return whether products have equal weights but different biases."""
     return (
-        len({_products(part, bias=False) for part in (before, after)})
+        len({_product_constants(part, bias=False) for part in (before, after)})
         == 1
-        < len({_products(part, bias=True) for part in (before, after)})
+        < len({_product_constants(part, bias=True) for part in (before, after)})
     )
 
 
@@ -633,7 +634,7 @@ def _wrong_fold_text(before: LintPart, after: LintPart) -> str:
         part.model.constant(part_products[0].inputs[1])
         for part, part_products in zip((before, after), products, strict=True)
     )
-    gain = _gain(before, norms[0])
+    gain = _batch_norm_gain(before, norms[0])
     if (
         weight_before is None
         or weight_after is None
@@ -652,7 +653,7 @@ def _wrong_fold_text(before: LintPart, after: LintPart) -> str:
     return "the weight is not scaled correctly" if fitting_axes else ""
 
 
-def _gain(part: LintPart, node: Node) -> np.ndarray | None:
+def _batch_norm_gain(part: LintPart, node: Node) -> np.ndarray | None:
     """Return the factor of each channel in a BatchNormalization with constants, or None if one is unknown."""
     parameters = {name: part.model.constant(name) for name in node.inputs[1:]}
     constants = {name: array.astype(np.float64) for name, array in parameters.items() if array is not None}
@@ -664,7 +665,7 @@ def _gain(part: LintPart, node: Node) -> np.ndarray | None:
     return np.asarray(result[1] - result[0])
 
 
-def _products(part: LintPart, *, bias: bool) -> tuple[bytes, ...]:
+def _product_constants(part: LintPart, *, bias: bool) -> tuple[bytes, ...]:
     """Return the stored constants of a part's products: only the biases, or all others."""
     constants = []
     for node in part.nodes:

@@ -3,8 +3,8 @@
 Examples: codes are read with a different scale than they were written with; integer kernels cannot represent a zero
 point or a bias; one tensor is quantized in two different ways.
 
-Each rule builds the intended form of a small part of the model, and searches for an input on which the two forms
-differ.
+Each rule builds the intended form of a small part of the model, and searches for an input on which the part and its
+intended form differ.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from qdebug.errors import KernelError
-from qdebug.lint.chip_rules import ChipRules, codes_read
+from qdebug.lint.chip_rules import ChipRules, find_codes_of_input
 from qdebug.lint.finding import LintFinding
 from qdebug.lint.replay import LintModel, Span, is_coded, nodes_between, span_of
 from qdebug.lint.search import LintPart, Witness, find_witness, largest_step
@@ -57,12 +57,12 @@ def find_own_faults(
 
     Args:
         model: The model.
-        values: Values of its tensors, computed from network inputs.
+        values: Values of the model's tensors, computed from network inputs.
         chip: The rules of a chip or runtime, or None.
         undecided: Collects why parts could not be decided, by the tensor that they compute.
 
     Returns:
-        The findings, and the number of places checked.
+        The findings, and the number of tensors in codes.
     """
     inputs = {name: model.span(name, {}) for name in model.graph.inputs}
     facts = _TensorFacts(values=values, spans=model.spans(model.graph.nodes, inputs))
@@ -134,19 +134,21 @@ def _check_scales(model: LintModel, facts: _TensorFacts) -> Iterator[_TensorChec
             for origin, quant in scales.get(node.inputs[slot], {}).items():
                 if read_quant is not None and _scales_differ(read_quant, quant):
                     yield output, partial(_misread_finding, model, facts, node, origin, (quant, read_quant))
-        passed_on, declared = _scales_passed_on(model, node, scales), model.quant(output)
+        passed_scales, declared = _scales_passed_on(model, node, scales), model.quant(output)
         if model.copies_codes and declared is not None:
-            for quant in passed_on.values():
+            for quant in passed_scales.values():
                 if _scales_differ(quant, declared):
                     yield output, partial(_copied_finding, model, facts, node, quant, declared)
-        made_quant = _scale_made(model, node)
-        scales[output] = passed_on if passed_on and model.raw else {} if made_quant is None else {output: made_quant}
+        result_quant = _scale_of_result(model, node)
+        scales[output] = (
+            passed_scales if passed_scales and model.raw else {} if result_quant is None else {output: result_quant}
+        )
 
 
 def _scales_passed_on(
     model: LintModel, node: Node, scales: Mapping[str, Mapping[str, QuantParams]]
 ) -> dict[str, QuantParams]:
-    """Return the scales of codes that a node passes on unchanged, by the tensor that was produced with each."""
+    """Return the scales of codes that a node passes on unchanged, by the tensor whose node computed these codes."""
     row = operators.of(node.op)
     passes_on = row.passes_codes and not (row.picks_index or row.clamps or row.quantizes) and row.real is None
     if not passes_on or not (model.raw or model.copies_codes):
@@ -155,11 +157,11 @@ def _scales_passed_on(
     return {origin: quant for name in names for origin, quant in scales.get(name, {}).items()}
 
 
-def _scale_made(model: LintModel, node: Node) -> QuantParams | None:
-    """Return the scale of the codes that a node computes, or None if it computes none or does not declare it."""
+def _scale_of_result(model: LintModel, node: Node) -> QuantParams | None:
+    """Return the scale of the codes that a node computes, or None if it computes no codes or declares no scale."""
     row = operators.of(node.op)
-    states_own = row.quantizes or row.real is not None
-    quant = model.declared_quant(node, -1) if states_own else None if model.raw else model.quant(node.outputs[0])
+    declares_scale = row.quantizes or row.real is not None
+    quant = model.declared_quant(node, -1) if declares_scale else None if model.raw else model.quant(node.outputs[0])
     return quant if is_coded(quant) else None
 
 
@@ -171,7 +173,7 @@ def _scales_differ(first: QuantParams, second: QuantParams) -> bool:
 def _misread_finding(
     model: LintModel, facts: _TensorFacts, node: Node, origin: str, quants: tuple[QuantParams, QuantParams]
 ) -> LintFinding | None:
-    """Compare codes that are read with a different scale with codes that are rescaled first."""
+    """Compare reading codes with a different scale with rescaling them first."""
     stops = {origin, *(name for name in model.graph.tensors if model.quant(name) is not None)} - set(
         _tensors_between(model, node, origin)
     )
@@ -205,7 +207,7 @@ def _misread_finding(
 
 
 def _tensors_between(model: LintModel, node: Node, origin: str) -> Iterator[str]:
-    """Yield the tensors that pass codes on from their producer to a node."""
+    """Yield the tensors through which codes are passed on from their origin to a node."""
     pending = [name for name in node.inputs if name]
     while pending:
         name = pending.pop()
@@ -246,7 +248,7 @@ def _requantizing_nodes(
 def _copied_finding(
     model: LintModel, facts: _TensorFacts, node: Node, quant: QuantParams, declared: QuantParams
 ) -> LintFinding | None:
-    """Compare codes that are passed on unchanged with codes converted to the declared scale."""
+    """Compare passing codes on unchanged with converting them to the declared scale."""
     leaves = sorted({name for name in node.inputs if name and not model.graph.is_constant(name)})
     after = LintPart(model=model, nodes=[node], output=node.outputs[0], leaves=leaves)
     before = replace(after, model=replace(model, copies_codes=False))
@@ -381,7 +383,7 @@ def _codes_behind(model: LintModel, name: str) -> tuple[str, QuantParams | None]
 def _bias_finding(
     model: LintModel, facts: _TensorFacts, node: Node, name: str, sum_scale: np.ndarray
 ) -> LintFinding | None:
-    """Compare a bias that has its own scale with the same codes as integer kernels add them, at the sums' scale."""
+    """Compare a bias at its own scale with the same codes at the scale of the sums, as integer kernels add them."""
     producer = model.graph.producer(node.inputs[operators.of(node.op).bias or 0])
     recorded_quant = model.graph.tensors[name].quant
     if recorded_quant is None:
@@ -408,7 +410,7 @@ def _changed_constant_finding(
     *,
     reader: Node | None = None,
 ) -> LintFinding | None:
-    """Compare a node with the same node with different constants, which `reader` may have to read differently."""
+    """Compare a node with a copy that has different constants, and `reader` in place of the node that reads these."""
     stops = {
         name for name in model.graph.tensors if model.quant(name) is not None and not model.graph.is_constant(name)
     }
@@ -454,7 +456,7 @@ def _weight_zero_point_finding(
 ) -> LintFinding | None:
     slots = operators.coded_inputs(node.op, len(node.inputs))
     weight_slot = slots[1] if len(slots) > 1 else 1
-    name, quant = codes_read(model, node, weight_slot)
+    name, quant = find_codes_of_input(model, node, weight_slot)
     zero_point = None if quant is None else chip.weights.zero_point(quant.dtype)
     if (
         model.constant(name) is None

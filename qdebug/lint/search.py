@@ -1,8 +1,8 @@
-"""Searches for an input on which two forms of a part differ, and replays it with the interpreter.
+"""Search for an input on which two forms of a part differ, and replay it with the interpreter.
 
 The inputs tried are the ends of every range in the part, a ramp over these ranges, random values, and values computed
-from the network's inputs. The largest difference in exact arithmetic is then replayed. If the replay does not show it
-too, there is no finding.
+from the network's inputs. The input with the largest difference in exact arithmetic is then replayed. If the replay
+does not show a difference too, there is no finding.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MAX_ELEMENTS = 1 << 19
 _MAX_CANDIDATES, _MIN_CANDIDATES = 24, 3
 """Maximum and minimum number of arrays tried, besides those computed from the network's inputs."""
 _FACTORS = (4.0, 16.0)
-"""Factors by which the computed values are enlarged."""
+"""Factors by which the values computed from the network's inputs are multiplied, as further candidates."""
 _USUAL_EXTENT = 6.0
-"""End of the interval assumed for unknown values."""
+"""Largest magnitude that is assumed for values with an unknown interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,7 +50,7 @@ class LintPart:
     leaves: Sequence[str]
 
     def to_stored(self, values: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the stored elements of the leaves for real values."""
+        """Convert real values of the leaves to the elements that the model stores: codes or real values."""
         elements = {}
         for name, array in zip(self.leaves, values, strict=True):
             quant = self.model.quant(name)
@@ -92,10 +92,10 @@ class Witness(JsonObject):
 
     Args:
         leaves: Names of the inputs, in the changed model.
-        values: Their real values.
-        index: The output element with the largest difference.
-        before: Its value without the rewrite, replayed with the interpreter.
-        after: Its value with the rewrite.
+        values: Real values of the inputs.
+        index: Index of the output element with the largest difference.
+        before: Value of this element without the rewrite, replayed with the interpreter.
+        after: Value of this element with the rewrite.
         largest: The largest difference, in real units.
         reached: Whether values computed from network inputs reveal a difference as well.
     """
@@ -115,13 +115,13 @@ class Witness(JsonObject):
         """The inputs: all values of small arrays, and the value at the index of the output element."""
         entries = []
         for name, array in zip(self.leaves, self.values, strict=True):
-            same_place = len(self.index) == array.ndim and all(map(int.__lt__, self.index, array.shape))
+            has_element = len(self.index) == array.ndim and all(map(int.__lt__, self.index, array.shape))
             entries.append(
                 WitnessTensor(
                     tensor=name,
                     shape=array.shape,
                     values=array if array.size <= _MAX_LISTED_VALUES else None,
-                    value=float(array[self.index]) if same_place else None,
+                    value=float(array[self.index]) if has_element else None,
                 )
             )
         return tuple(entries)
@@ -144,7 +144,7 @@ def find_witness(
         after: The part with it. Its leaves represent the same values.
         spans: Interval of each leaf.
         computed_values: Real values of each leaf computed from the network's inputs, or None if there are none.
-        check: Called now and then.
+        check: Called before each candidate; it may raise to cancel the search.
 
     Returns:
         The input, or None if none was found or the interpreter does not reproduce the difference.
@@ -237,16 +237,16 @@ def _candidate_inputs(
 def _leaf_values(
     computed_values: np.ndarray, span: Span, ends: Sequence[float], rng: np.random.Generator, number: int
 ) -> np.ndarray:
-    """Return values for one leaf: near the ends of ranges, on a ramp over them, or at random in between."""
+    """Return candidate values for one leaf: near range ends and on a ramp, random, or constant, by `number`."""
     if computed_values.dtype.kind in "iub" or not computed_values.size:
-        return computed_values  # integers are indices or extents: keep the computed ones
+        return computed_values  # integers are indices or extents, so other values could be invalid
     inner_ends = [end for end in ends if span[0] <= end <= span[1]]
     low = max(span[0], min([*inner_ends, -_USUAL_EXTENT]) if not math.isfinite(span[0]) else span[0])
     high = min(span[1], max([*inner_ends, _USUAL_EXTENT]) if not math.isfinite(span[1]) else span[1])
     margin = (high - low) / 4
     low, high = max(span[0], low - margin), min(span[1], high + margin)
     if number % 3 == 0:
-        # Values on both sides of each end first, then evenly spaced ones.
+        # First values on both sides of each end, then evenly spaced values.
         values_near_ends = [end + offset * margin for end in inner_ends for offset in (0.0, -1e-3, 1e-3, -0.1, 0.1)]
         spread = np.concatenate(
             [

@@ -1,1 +1,1 @@
-"""Networks that distinguish arithmetics, and identification of a backend's arithmetic by running them."""
+"""Identify the arithmetic of a backend by running small networks that distinguish arithmetics."""

@@ -1,4 +1,4 @@
-"""Probe networks in other forms: equal codes, scales and sums with TensorFlow Lite or PyTorch operators, or as QDQ.
+"""Translate probe networks: the same codes, scales and sums with TensorFlow Lite or PyTorch operators, or as QDQ.
 
 A network is a set of independent nodes, on codes or between DequantizeLinear and QuantizeLinear. TensorFlow Lite cannot
 express operands of two types, int8 weights with a zero point, or averages at a different scale, so these are left out.
@@ -18,7 +18,7 @@ from qdebug.model import AttrValue, Graph, QuantParams
 from qdebug.model.quant import is_same_scale
 from qdebug.probe.models import NetBuilder, ProbeModel
 
-__all__ = ["in_pt2e", "in_qdq", "in_tflite"]
+__all__ = ["translate_to_pt2e", "translate_to_qdq", "translate_to_tflite"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,15 +32,15 @@ class _Operand:
 
     @property
     def per_channel(self) -> bool:
-        """Whether it has several scales."""
+        """Whether the operand has several scales."""
         return self.scale is not None and self.scale.size > 1
 
     def quant(self, axis: int | None = None) -> QuantParams | None:
-        """Return its quantization, or None for real numbers."""
-        return None if self.scale is None else _quant(self.values.dtype, self.scale, self.zero, axis)
+        """Return the operand's quantization, or None for real numbers."""
+        return None if self.scale is None else _make_quant(self.values.dtype, self.scale, self.zero, axis)
 
     def has_only(self, scale: np.ndarray, zero: int) -> bool:
-        """Return whether this scale and zero point are its only ones."""
+        """Return whether the operand has exactly this scale and zero point."""
         return self.scale is not None and is_same_scale(self.scale, scale) and self.zero == zero
 
 
@@ -62,7 +62,7 @@ class _ProbeNode:
         return self.operands[0].values
 
 
-def in_tflite(model: ProbeModel) -> ProbeModel | None:
+def translate_to_tflite(model: ProbeModel) -> ProbeModel | None:
     """Return a probe network with TensorFlow Lite operators, or None if none of its nodes can be expressed.
 
     Args:
@@ -72,10 +72,10 @@ def in_tflite(model: ProbeModel) -> ProbeModel | None:
     for unit in _probe_nodes(model):
         if unit.op in _TFLITE_RULES:
             _TFLITE_RULES[unit.op](net, unit)
-    return _foreign(net)
+    return _make_foreign_model(net)
 
 
-def in_pt2e(model: ProbeModel) -> ProbeModel | None:
+def translate_to_pt2e(model: ProbeModel) -> ProbeModel | None:
     """Return a probe network as quantized by PyTorch's PT2E, or None if none of its nodes can be expressed.
 
     It reads and returns real numbers. Each operator is an aten operator between `quantized_decomposed` nodes with
@@ -89,21 +89,22 @@ def in_pt2e(model: ProbeModel) -> ProbeModel | None:
         aten_node = _ATEN_RULES[unit.op](unit) if unit.op in _ATEN_RULES else None
         if aten_node is None:
             continue
-        reals = [_real_pt2e(net, operand) for operand in aten_node.operands]
+        reals = [_add_dequantized_pt2e(net, operand) for operand in aten_node.operands]
         real = reals[0]
         if aten_node.op:
-            real = net.node(aten_node.op, (*reals, *map(net.stored, aten_node.other_values)), _REAL, **aten_node.attrs)  # type: ignore[arg-type]  # none is named so
+            names = (*reals, *map(net.add_constant, aten_node.other_values))
+            real = net.add_node(aten_node.op, names, _REAL, **aten_node.attrs)  # type: ignore[arg-type]  # no attribute has the name of a parameter
         facts = _quant_facts(unit.dtype, unit.scale, unit.zero)
-        codes = net.node(f"{_DECOMPOSED}.quantize_per_tensor.default", (real,), unit.dtype, **facts)
-        net.node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
-    return _foreign(net)
+        codes = net.add_node(f"{_DECOMPOSED}.quantize_per_tensor.default", (real,), unit.dtype, **facts)
+        net.add_node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
+    return _make_foreign_model(net)
 
 
-def _foreign(net: NetBuilder) -> ProbeModel | None:
-    """Return a network of another framework, without an ONNX operator set version, or None if it is empty."""
+def _make_foreign_model(net: NetBuilder) -> ProbeModel | None:
+    """Return the finished network, without a version of ONNX's operator set; None if it has no nodes."""
     if not net.nodes:
         return None
-    model = net.model()
+    model = net.build()
     graph = model.graph
     foreign_graph = Graph(
         graph.nodes, tensors=graph.tensors.values(), inputs=graph.inputs, outputs=graph.outputs, name=graph.name
@@ -111,7 +112,7 @@ def _foreign(net: NetBuilder) -> ProbeModel | None:
     return replace(model, graph=foreign_graph)
 
 
-def in_qdq(model: ProbeModel) -> ProbeModel:
+def translate_to_qdq(model: ProbeModel) -> ProbeModel:
     """Return a probe network of real operators, each between codes. It reads and returns real numbers.
 
     A backend that compiles quantized networks without quantized operators chooses its own form for these.
@@ -121,22 +122,22 @@ def in_qdq(model: ProbeModel) -> ProbeModel:
     """
     net = NetBuilder(model.kind, model.title)
     for unit in _probe_nodes(model):
-        reals = [_real(net, operand) for operand in unit.operands]
-        other_inputs = [net.stored(array) if array.size else "" for array in unit.other_values]
+        reals = [_add_dequantized(net, operand) for operand in unit.operands]
+        other_inputs = [net.add_constant(array) if array.size else "" for array in unit.other_values]
         if unit.op == "QLinearConv" and other_inputs:
             x, weight = unit.operands[:2]
             scale = np.asarray(np.asarray(x.scale) * np.asarray(weight.scale), np.float32)
-            pair = net.stored(scale), net.stored(np.zeros(scale.shape, np.int32))
-            other_inputs = [net.node("DequantizeLinear", (*other_inputs, *pair), _REAL, **_axis_attribute(scale))]
+            pair = net.add_constant(scale), net.add_constant(np.zeros(scale.shape, np.int32))
+            other_inputs = [net.add_node("DequantizeLinear", (*other_inputs, *pair), _REAL, **_axis_attribute(scale))]
         real = reals[0]
         if unit.op != "QuantizeLinear":
             op = unit.op.removeprefix("QLinear")
             attrs = {name: value for name, value in unit.attrs.items() if name != "opset"}
-            real = net.node(op, (*reals, *other_inputs), _REAL, **attrs)  # type: ignore[arg-type]  # none is named so
-        out = net.stored(unit.scale), net.stored(np.full(unit.scale.shape, unit.zero, unit.dtype))
-        codes = net.node("QuantizeLinear", (real, *out), unit.dtype)
-        net.node("DequantizeLinear", (codes, *out), _REAL)
-    return net.model()
+            real = net.add_node(op, (*reals, *other_inputs), _REAL, **attrs)  # type: ignore[arg-type]  # no attribute has the name of a parameter
+        out = net.add_constant(unit.scale), net.add_constant(np.full(unit.scale.shape, unit.zero, unit.dtype))
+        codes = net.add_node("QuantizeLinear", (real, *out), unit.dtype)
+        net.add_node("DequantizeLinear", (codes, *out), _REAL)
+    return net.build()
 
 
 _REAL = np.dtype(np.float32)
@@ -147,25 +148,27 @@ def _axis_attribute(scale: np.ndarray) -> dict[str, Any]:
     return {"axis": 0} if scale.size > 1 else {}
 
 
-def _real(net: NetBuilder, operand: _Operand) -> str:
+def _add_dequantized(net: NetBuilder, operand: _Operand) -> str:
     """Add an operand as dequantized codes. Real numbers are fed unchanged."""
     if operand.scale is None:
-        return net.fed(operand.values)
+        return net.add_input(operand.values)
     dtype, scale = operand.values.dtype, operand.scale
-    pair = net.stored(scale), net.stored(np.full(scale.shape, operand.zero, dtype))
+    pair = net.add_constant(scale), net.add_constant(np.full(scale.shape, operand.zero, dtype))
     if operand.constant:
-        return net.node("DequantizeLinear", (net.stored(operand.values), *pair), _REAL, **_axis_attribute(scale))
+        return net.add_node(
+            "DequantizeLinear", (net.add_constant(operand.values), *pair), _REAL, **_axis_attribute(scale)
+        )
     real = (operand.values.astype(np.float32) - np.float32(operand.zero)) * scale
-    codes = net.node("QuantizeLinear", (net.fed(np.asarray(real, np.float32)), *pair), dtype)
-    return net.node("DequantizeLinear", (codes, *pair), _REAL)
+    codes = net.add_node("QuantizeLinear", (net.add_input(np.asarray(real, np.float32)), *pair), dtype)
+    return net.add_node("DequantizeLinear", (codes, *pair), _REAL)
 
 
-def _quant(dtype: np.dtype, scale: np.ndarray, zero: int, axis: int | None = None) -> QuantParams:
+def _make_quant(dtype: np.dtype, scale: np.ndarray, zero: int, axis: int | None = None) -> QuantParams:
     zeros = np.full(scale.shape, zero, np.int64)
     return QuantParams(dtype=dtype.name, scale=scale, zero_point=zeros, axis=axis if scale.size > 1 else None)
 
 
-# Positions of the operands, of scale and zero point of the output, and of the bias among a node's inputs.
+# For each operator: the first slots of its operands, of the output's scale and zero point, and of further inputs.
 _INPUT_POSITIONS: Mapping[str, tuple[tuple[int, ...], int, int]] = MappingProxyType(
     {
         **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul"), ((0, 3), 6, 8)),
@@ -185,7 +188,7 @@ _MISSING = np.empty(0, np.float32)
 def _probe_nodes(model: ProbeModel) -> Iterator[_ProbeNode]:
     """Yield the nodes of a probe with all their operands."""
     values = {**model.feed, **model.constants}
-    makers = {name: node for node in model.graph.nodes for name in node.outputs}
+    producers_by_tensor = {name: node for node in model.graph.nodes for name in node.outputs}
     readers = {name: node for node in model.graph.nodes for name in node.inputs}
 
     def operand(code: str, scale: str, zero: str) -> _Operand:
@@ -199,17 +202,17 @@ def _probe_nodes(model: ProbeModel) -> Iterator[_ProbeNode]:
 
     for node in model.graph.nodes:
         if node.op in _INPUT_POSITIONS:
-            at, out, end = _INPUT_POSITIONS[node.op]
-            operands = tuple(operand(*node.inputs[first : first + 3]) for first in at)
+            operand_slots, out, end = _INPUT_POSITIONS[node.op]
+            operands = tuple(operand(*node.inputs[first : first + 3]) for first in operand_slots)
             scale, zero = node.inputs[out : out + 2]
             other_values = tuple(values[name] for name in node.inputs[end:])
         elif node.op == "QuantizeLinear" and node.inputs[0] in model.feed:
             operands, (scale, zero), other_values = (_Operand(values=values[node.inputs[0]]),), node.inputs[1:3], ()
         elif node.op not in ("QuantizeLinear", "DequantizeLinear"):
-            producers = [makers[name] for name in node.inputs if name in makers]
+            producers = [producers_by_tensor[name] for name in node.inputs if name in producers_by_tensor]
             operands = tuple(operand(*producer.inputs) for producer in producers)
             scale, zero = readers[node.outputs[0]].inputs[1:3]
-            other_values = tuple(values.get(name, _MISSING) for name in node.inputs if name not in makers)
+            other_values = tuple(values.get(name, _MISSING) for name in node.inputs if name not in producers_by_tensor)
         else:
             continue
         yield _ProbeNode(
@@ -231,29 +234,29 @@ def _channels_moved_last(array: np.ndarray) -> np.ndarray:
 def _add_node(
     net: NetBuilder, op: str, inputs: tuple[str, ...], unit: _ProbeNode, shape: tuple[int, ...], **attrs: AttrValue
 ) -> None:
-    net.node(op, inputs, unit.dtype, quant=_quant(unit.dtype, unit.scale, unit.zero), shape=shape, **attrs)  # type: ignore[arg-type]  # none is named so
+    net.add_node(op, inputs, unit.dtype, quant=_make_quant(unit.dtype, unit.scale, unit.zero), shape=shape, **attrs)  # type: ignore[arg-type]  # no attribute has the name of a parameter
 
 
 def _feed_operand(net: NetBuilder, operand: _Operand, values: np.ndarray | None = None) -> str:
-    return net.fed(operand.values if values is None else values, operand.quant())
+    return net.add_input(operand.values if values is None else values, operand.quant())
 
 
-def _fits_products(unit: _ProbeNode) -> bool:
-    """Return whether TensorFlow Lite multiplies codes of these types, where int8 weights have no zero point."""
+def _can_multiply(unit: _ProbeNode) -> bool:
+    """Return whether TensorFlow Lite can multiply the operands: equal types, and int8 weights without zero point."""
     x, weight = unit.operands[:2]
     return x.values.dtype == weight.values.dtype and (weight.values.dtype == np.uint8 or weight.zero == 0)
 
 
-def _bias(net: NetBuilder, unit: _ProbeNode, count: int) -> str:
+def _add_bias(net: NetBuilder, unit: _ProbeNode, count: int) -> str:
     x, weight = unit.operands[:2]
     values = unit.other_values[0] if unit.other_values else np.zeros(count, np.int32)
     scale = np.asarray(np.asarray(x.scale) * np.asarray(weight.scale), np.float32)
-    return net.stored(values, _quant(values.dtype, scale, 0, axis=0))
+    return net.add_constant(values, _make_quant(values.dtype, scale, 0, axis=0))
 
 
-def _convolution(net: NetBuilder, unit: _ProbeNode) -> None:
+def _add_convolution(net: NetBuilder, unit: _ProbeNode) -> None:
     x, weight = unit.operands[:2]
-    if not _fits_products(unit) or (weight.values.dtype == np.uint8 and weight.per_channel):
+    if not _can_multiply(unit) or (weight.values.dtype == np.uint8 and weight.per_channel):
         return
     filters = np.ascontiguousarray(np.moveaxis(weight.values, 1, -1))
     codes = _channels_moved_last(x.values)
@@ -263,29 +266,33 @@ def _convolution(net: NetBuilder, unit: _ProbeNode) -> None:
     if unit.attrs.get("group", 1) == 1:
         names = (
             _feed_operand(net, x, codes),
-            net.stored(filters, weight.quant(axis=0)),
-            _bias(net, unit, len(filters)),
+            net.add_constant(filters, weight.quant(axis=0)),
+            _add_bias(net, unit, len(filters)),
         )
         _add_node(net, "CONV_2D", names, unit, shape, padding="SAME" if padded else "VALID", **unit_steps)
         return
     taps = np.ascontiguousarray(np.moveaxis(weight.values, 0, -1).reshape(1, *weight.values.shape[2:], -1))
-    names = (_feed_operand(net, x, codes), net.stored(taps, weight.quant(axis=3)), _bias(net, unit, len(filters)))
+    names = (
+        _feed_operand(net, x, codes),
+        net.add_constant(taps, weight.quant(axis=3)),
+        _add_bias(net, unit, len(filters)),
+    )
     _add_node(
         net, "DEPTHWISE_CONV_2D", names, unit, shape,
         padding="SAME" if padded else "VALID", depth_multiplier=1, **unit_steps,
     )  # fmt: skip
 
 
-def _fully_connected(net: NetBuilder, unit: _ProbeNode) -> None:
+def _add_fully_connected(net: NetBuilder, unit: _ProbeNode) -> None:
     x, weight = unit.operands[:2]
-    if not _fits_products(unit):
+    if not _can_multiply(unit):
         return
     transposed = np.ascontiguousarray(weight.values.T)
-    names = (_feed_operand(net, x), net.stored(transposed, weight.quant()), _bias(net, unit, len(transposed)))
+    names = (_feed_operand(net, x), net.add_constant(transposed, weight.quant()), _add_bias(net, unit, len(transposed)))
     _add_node(net, "FULLY_CONNECTED", names, unit, (len(x.values), len(transposed)))
 
 
-def _binary(op: str) -> Callable[[NetBuilder, _ProbeNode], None]:
+def _make_binary_rule(op: str) -> Callable[[NetBuilder, _ProbeNode], None]:
     def add(net: NetBuilder, unit: _ProbeNode) -> None:
         names = tuple(_feed_operand(net, operand) for operand in unit.operands)
         _add_node(net, op, names, unit, unit.codes.shape)
@@ -293,13 +300,13 @@ def _binary(op: str) -> Callable[[NetBuilder, _ProbeNode], None]:
     return add
 
 
-def _prelu(net: NetBuilder, unit: _ProbeNode) -> None:
+def _add_prelu(net: NetBuilder, unit: _ProbeNode) -> None:
     x, slope = unit.operands
-    names = _feed_operand(net, x), net.stored(slope.values, slope.quant())
+    names = _feed_operand(net, x), net.add_constant(slope.values, slope.quant())
     _add_node(net, "PRELU", names, unit, unit.codes.shape)
 
 
-def _pool(net: NetBuilder, unit: _ProbeNode) -> None:
+def _add_pool(net: NetBuilder, unit: _ProbeNode) -> None:
     if not unit.operands[0].has_only(unit.scale, unit.zero):
         return
     rows, columns = np.asarray(unit.attrs["kernel_shape"]).tolist()
@@ -312,7 +319,7 @@ def _pool(net: NetBuilder, unit: _ProbeNode) -> None:
     )  # fmt: skip
 
 
-def _function(op: str, *names: str) -> Callable[[NetBuilder, _ProbeNode], None]:
+def _make_function_rule(op: str, *names: str) -> Callable[[NetBuilder, _ProbeNode], None]:
     def add(net: NetBuilder, unit: _ProbeNode) -> None:
         _add_node(
             net,
@@ -326,57 +333,57 @@ def _function(op: str, *names: str) -> Callable[[NetBuilder, _ProbeNode], None]:
     return add
 
 
-def _softmax(net: NetBuilder, unit: _ProbeNode) -> None:
+def _add_softmax(net: NetBuilder, unit: _ProbeNode) -> None:
     if unit.scale == np.float32(1 / 256):  # the kernels support only this output scale
         _add_node(net, "SOFTMAX", (_feed_operand(net, unit.operands[0]),), unit, unit.codes.shape, beta=1.0)
 
 
-def _concat(net: NetBuilder, unit: _ProbeNode) -> None:
+def _add_concat(net: NetBuilder, unit: _ProbeNode) -> None:
     if unit.dtype == np.uint8 or all(operand.has_only(unit.scale, unit.zero) for operand in unit.operands):
         names = tuple(_feed_operand(net, operand) for operand in unit.operands)
         shape = (1, sum(operand.values.shape[1] for operand in unit.operands))
         _add_node(net, "CONCATENATION", names, unit, shape, axis=1)
 
 
-def _mean(net: NetBuilder, unit: _ProbeNode) -> None:
+def _add_mean(net: NetBuilder, unit: _ProbeNode) -> None:
     axes = np.array(np.asarray(unit.attrs["axes"]) % unit.codes.ndim, np.int32)
     shape = tuple(1 if axis in axes else size for axis, size in enumerate(unit.codes.shape))
-    _add_node(net, "MEAN", (_feed_operand(net, unit.operands[0]), net.stored(axes)), unit, shape, keep_dims=True)
+    _add_node(net, "MEAN", (_feed_operand(net, unit.operands[0]), net.add_constant(axes)), unit, shape, keep_dims=True)
 
 
-def _resize(net: NetBuilder, unit: _ProbeNode) -> None:
+def _add_resize(net: NetBuilder, unit: _ProbeNode) -> None:
     sizes = unit.other_values[-1]
-    if sizes[-1] == unit.codes.shape[-1]:  # already channels-last: the other net has the same nodes
+    if sizes[-1] == unit.codes.shape[-1]:  # channels are last: the net with channels second has the same node
         return
     codes = _channels_moved_last(unit.codes)
-    placing = unit.attrs["coordinate_transformation_mode"]
-    inputs = _feed_operand(net, unit.operands[0], codes), net.stored(sizes[2:].astype(np.int32))
+    coordinate_mode = unit.attrs["coordinate_transformation_mode"]
+    inputs = _feed_operand(net, unit.operands[0], codes), net.add_constant(sizes[2:].astype(np.int32))
     _add_node(
         net, "RESIZE_BILINEAR", inputs, unit,
         (codes.shape[0], *sizes[2:].tolist(), codes.shape[-1]),
-        align_corners=placing == "align_corners", half_pixel_centers=placing == "half_pixel",
+        align_corners=coordinate_mode == "align_corners", half_pixel_centers=coordinate_mode == "half_pixel",
     )  # fmt: skip
 
 
 _TFLITE_RULES: Mapping[str, Callable[[NetBuilder, _ProbeNode], None]] = MappingProxyType(
     {
-        "QLinearConv": _convolution,
-        "QLinearMatMul": _fully_connected,
-        "QLinearAdd": _binary("ADD"),
-        "Sub": _binary("SUB"),
-        "QLinearMul": _binary("MUL"),
-        "PRelu": _prelu,
-        "QLinearAveragePool": _pool,
-        "QLinearSigmoid": _function("LOGISTIC"),
-        "QLinearLeakyRelu": _function("LEAKY_RELU", "alpha"),
-        "HardSwish": _function("HARD_SWISH"),
-        "Tanh": _function("TANH"),
-        "QLinearSoftmax": _softmax,
-        "QLinearConcat": _concat,
-        "QuantizeLinear": _function("QUANTIZE"),
-        "Clip": _function("QUANTIZE"),
-        "ReduceMean": _mean,
-        "Resize": _resize,
+        "QLinearConv": _add_convolution,
+        "QLinearMatMul": _add_fully_connected,
+        "QLinearAdd": _make_binary_rule("ADD"),
+        "Sub": _make_binary_rule("SUB"),
+        "QLinearMul": _make_binary_rule("MUL"),
+        "PRelu": _add_prelu,
+        "QLinearAveragePool": _add_pool,
+        "QLinearSigmoid": _make_function_rule("LOGISTIC"),
+        "QLinearLeakyRelu": _make_function_rule("LEAKY_RELU", "alpha"),
+        "HardSwish": _make_function_rule("HARD_SWISH"),
+        "Tanh": _make_function_rule("TANH"),
+        "QLinearSoftmax": _add_softmax,
+        "QLinearConcat": _add_concat,
+        "QuantizeLinear": _make_function_rule("QUANTIZE"),
+        "Clip": _make_function_rule("QUANTIZE"),
+        "ReduceMean": _add_mean,
+        "Resize": _add_resize,
     }
 )
 """Translations of probe operators into TensorFlow Lite."""
@@ -386,7 +393,7 @@ _TFLITE_RULES: Mapping[str, Callable[[NetBuilder, _ProbeNode], None]] = MappingP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Aten:
+class _AtenNode:
     """A node with a PyTorch operator ("" for the identity): quantized operands, real constants, attributes."""
 
     op: str
@@ -406,27 +413,27 @@ def _quant_facts(dtype: np.dtype, scale: np.ndarray, zero: int) -> dict[str, Any
     return {"scale": float(scale), "zero_point": zero, **facts} if scale.size == 1 else facts
 
 
-def _real_pt2e(net: NetBuilder, operand: _Operand) -> str:
+def _add_dequantized_pt2e(net: NetBuilder, operand: _Operand) -> str:
     """Add an operand as dequantized codes. Real numbers are fed unchanged."""
     if operand.scale is None:
-        return net.fed(operand.values)
+        return net.add_input(operand.values)
     dtype, scale = operand.values.dtype, operand.scale
     facts = _quant_facts(dtype, scale, operand.zero)
     if operand.per_channel:
-        zeros = net.stored(np.full(scale.shape, operand.zero, np.int64))
-        names = net.stored(operand.values), net.stored(scale), zeros
-        return net.node(f"{_DECOMPOSED}.dequantize_per_channel.default", names, _REAL, axis=0, **facts)
+        zeros = net.add_constant(np.full(scale.shape, operand.zero, np.int64))
+        names = net.add_constant(operand.values), net.add_constant(scale), zeros
+        return net.add_node(f"{_DECOMPOSED}.dequantize_per_channel.default", names, _REAL, axis=0, **facts)
     if operand.constant:
-        codes = net.stored(operand.values)
+        codes = net.add_constant(operand.values)
     else:
         real = (operand.values.astype(np.float32) - np.float32(operand.zero)) * scale
-        fed = net.fed(np.asarray(real, np.float32))
-        codes = net.node(f"{_DECOMPOSED}.quantize_per_tensor.default", (fed,), dtype, **facts)
-    return net.node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
+        fed = net.add_input(np.asarray(real, np.float32))
+        codes = net.add_node(f"{_DECOMPOSED}.quantize_per_tensor.default", (fed,), dtype, **facts)
+    return net.add_node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
 
 
-def _by_filter(weight: _Operand) -> _Operand:
-    """Return a weight with a scale for each filter, in the form of PT2E quantizers that compilers expect."""
+def _with_scale_per_filter(weight: _Operand) -> _Operand:
+    """Return a weight with a scale for each filter, as PT2E quantizers write it and compilers expect it."""
     scale = np.asarray(weight.scale, np.float32)
     return replace(weight, scale=np.ascontiguousarray(np.broadcast_to(scale, weight.values.shape[:1])))
 
@@ -438,69 +445,73 @@ def _real_bias(unit: _ProbeNode) -> tuple[np.ndarray, ...]:
     return tuple(np.asarray(bias * scale, np.float32) for bias in unit.other_values)
 
 
-def _aten_convolution(unit: _ProbeNode) -> _Aten:
+def _aten_convolution(unit: _ProbeNode) -> _AtenNode:
     pads = np.asarray(unit.attrs.get("pads", (0, 0, 0, 0))).tolist()
     attrs: dict[str, AttrValue] = {"padding": tuple(pads[:2]), "groups": unit.attrs.get("group", 1)}
-    operands = unit.operands[0], _by_filter(unit.operands[1])
-    return _Aten(op="aten.conv2d.default", operands=operands, other_values=_real_bias(unit), attrs=attrs)
+    operands = unit.operands[0], _with_scale_per_filter(unit.operands[1])
+    return _AtenNode(op="aten.conv2d.default", operands=operands, other_values=_real_bias(unit), attrs=attrs)
 
 
-def _aten_matrix(unit: _ProbeNode) -> _Aten:
+def _aten_matrix(unit: _ProbeNode) -> _AtenNode:
     x, weight = unit.operands[:2]
     transposed = replace(weight, values=np.ascontiguousarray(weight.values.T))
-    return _Aten(op="aten.linear.default", operands=(x, _by_filter(transposed)))
+    return _AtenNode(op="aten.linear.default", operands=(x, _with_scale_per_filter(transposed)))
 
 
-def _aten(op: str, **attrs: AttrValue) -> Callable[[_ProbeNode], _Aten]:
-    """Return a rule for an operator that reads the same operands."""
-    return lambda unit: _Aten(op=op, operands=unit.operands, attrs=attrs)
+def _make_aten_rule(op: str, **attrs: AttrValue) -> Callable[[_ProbeNode], _AtenNode]:
+    """Return a rule that translates to a PyTorch operator with the same operands."""
+    return lambda unit: _AtenNode(op=op, operands=unit.operands, attrs=attrs)
 
 
-def _aten_pool(unit: _ProbeNode) -> _Aten:
+def _aten_pool(unit: _ProbeNode) -> _AtenNode:
     window = tuple(np.asarray(unit.attrs["kernel_shape"]).tolist())
-    return _Aten(op="aten.avg_pool2d.default", operands=unit.operands, attrs={"kernel_size": window, "stride": (1, 1)})
+    return _AtenNode(
+        op="aten.avg_pool2d.default", operands=unit.operands, attrs={"kernel_size": window, "stride": (1, 1)}
+    )
 
 
-def _aten_leaky(unit: _ProbeNode) -> _Aten:
+def _aten_leaky(unit: _ProbeNode) -> _AtenNode:
     attrs: dict[str, AttrValue] = {"negative_slope": unit.attrs["alpha"]}
-    return _Aten(op="aten.leaky_relu.default", operands=unit.operands, attrs=attrs)
+    return _AtenNode(op="aten.leaky_relu.default", operands=unit.operands, attrs=attrs)
 
 
-def _aten_average(unit: _ProbeNode) -> _Aten:
+def _aten_average(unit: _ProbeNode) -> _AtenNode:
     axes = tuple(np.asarray(unit.attrs["axes"]).tolist())
-    return _Aten(op="aten.mean.dim", operands=unit.operands, attrs={"dim": axes, "keepdim": True})
+    return _AtenNode(op="aten.mean.dim", operands=unit.operands, attrs={"dim": axes, "keepdim": True})
 
 
-def _aten_resize(unit: _ProbeNode) -> _Aten | None:
-    sizes, placing = unit.other_values[-1], unit.attrs["coordinate_transformation_mode"]
-    if placing == "asymmetric" or sizes[1] != unit.codes.shape[1]:  # channels are last: there is no operator for it
+def _aten_resize(unit: _ProbeNode) -> _AtenNode | None:
+    sizes, coordinate_mode = unit.other_values[-1], unit.attrs["coordinate_transformation_mode"]
+    if (
+        coordinate_mode == "asymmetric" or sizes[1] != unit.codes.shape[1]
+    ):  # channels are last: there is no operator for it
         return None
     attrs: dict[str, AttrValue] = {
         "output_size": tuple(sizes[2:].tolist()),
-        "align_corners": placing == "align_corners",
+        "align_corners": coordinate_mode == "align_corners",
     }
-    return _Aten(op="aten.upsample_bilinear2d.vec", operands=unit.operands, attrs=attrs)
+    return _AtenNode(op="aten.upsample_bilinear2d.vec", operands=unit.operands, attrs=attrs)
 
 
-_ATEN_RULES: Mapping[str, Callable[[_ProbeNode], _Aten | None]] = MappingProxyType(
+_ATEN_RULES: Mapping[str, Callable[[_ProbeNode], _AtenNode | None]] = MappingProxyType(
     {
         "QLinearConv": _aten_convolution,
         "QLinearMatMul": _aten_matrix,
-        "QLinearAdd": _aten("aten.add.Tensor"),
-        "Sub": _aten("aten.sub.Tensor"),
-        "QLinearMul": _aten("aten.mul.Tensor"),
+        "QLinearAdd": _make_aten_rule("aten.add.Tensor"),
+        "Sub": _make_aten_rule("aten.sub.Tensor"),
+        "QLinearMul": _make_aten_rule("aten.mul.Tensor"),
         "QLinearAveragePool": _aten_pool,
-        "QLinearGlobalAveragePool": _aten("aten.adaptive_avg_pool2d.default", output_size=(1, 1)),
-        "QLinearSigmoid": _aten("aten.sigmoid.default"),
+        "QLinearGlobalAveragePool": _make_aten_rule("aten.adaptive_avg_pool2d.default", output_size=(1, 1)),
+        "QLinearSigmoid": _make_aten_rule("aten.sigmoid.default"),
         "QLinearLeakyRelu": _aten_leaky,
-        "HardSwish": _aten("aten.hardswish.default"),
-        "Tanh": _aten("aten.tanh.default"),
-        "PRelu": _aten("aten.prelu.default"),
-        "QLinearSoftmax": _aten("aten.softmax.int", dim=-1),
-        "QLinearConcat": _aten("aten.cat.default", dim=1),
-        "QuantizeLinear": _aten(""),
-        "Clip": _aten(""),
-        "Relu": _aten("aten.relu.default"),
+        "HardSwish": _make_aten_rule("aten.hardswish.default"),
+        "Tanh": _make_aten_rule("aten.tanh.default"),
+        "PRelu": _make_aten_rule("aten.prelu.default"),
+        "QLinearSoftmax": _make_aten_rule("aten.softmax.int", dim=-1),
+        "QLinearConcat": _make_aten_rule("aten.cat.default", dim=1),
+        "QuantizeLinear": _make_aten_rule(""),
+        "Clip": _make_aten_rule(""),
+        "Relu": _make_aten_rule("aten.relu.default"),
         "ReduceMean": _aten_average,
         "Resize": _aten_resize,
     }

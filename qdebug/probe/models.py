@@ -1,7 +1,7 @@
-"""Small networks that distinguish arithmetics: sums close to ties, scales that are powers of two and others.
+"""Small networks that distinguish arithmetics: sums close to ties, with scales that are powers of two and others.
 
-Random data hardly distinguishes two rounding modes. Here each sum is chosen: among all reachable integers, those whose
-requantized value is nearest to halfway between two codes. Elementwise operators get every pair of codes.
+Random data hardly distinguishes two rounding modes. Here, sums are chosen whose requantized value is as close as
+possible to halfway between two codes. Elementwise operators get every pair of codes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = [
     "SEED",
     "NetBuilder",
     "ProbeModel",
+    "add_qdq_group",
     "changes_of_scale",
-    "chosen_sums",
-    "encoded",
-    "grouped",
+    "choose_sums",
+    "encode_sums",
     "means",
     "probe_models",
     "quant_of_codes",
@@ -37,7 +37,10 @@ DOMAIN = "com.microsoft"
 SEED = 20
 """Seed of all random data."""
 CHANNELS, TAP, FILTERS = 128, 63, 8
-"""Products of a chosen sum; weight of all but the first, two of which fit 16 bits; filters for each sum."""
+"""Number of products in a chosen sum; weight of all products except the first; number of filters for each sum.
+
+The sum of two products fits into 16 bits.
+"""
 REACH = (CHANNELS - 1) * TAP * 100
 """Largest magnitude of a chosen sum."""
 
@@ -47,11 +50,11 @@ class ProbeModel:
     """A network of several nodes of one kind, with the inputs to run it on.
 
     Args:
-        kind: The kind of its nodes, as in `qdebug.replay.unit.KINDS`.
+        kind: The kind of the nodes, as in `qdebug.replay.unit.KINDS`.
         title: The kind with its types, such as "conv uint8 x int8".
         graph: The network.
-        constants: Its constants.
-        feed: Its inputs.
+        constants: Values of the network's constants, by name.
+        feed: Values of the network's inputs, by name.
     """
 
     kind: str
@@ -63,7 +66,7 @@ class ProbeModel:
 
 @dataclass(slots=True)
 class NetBuilder:
-    """A network under construction: every operand is an input or a constant, every result an output."""
+    """Builds a network. Every operand is an input or a constant, and results that no node reads are outputs."""
 
     kind: str
     title: str
@@ -72,28 +75,28 @@ class NetBuilder:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     feed: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def fed(self, array: np.ndarray, quant: QuantParams | None = None) -> str:
-        """Add an input."""
+    def add_input(self, array: np.ndarray, quant: QuantParams | None = None) -> str:
+        """Add an input with these values, and return its name."""
         name = f"x{len(self.feed)}"
         self.feed[name] = array
         info = TensorInfo(name=name, shape=array.shape, dtype=array.dtype.name, role=Role.INPUT, quant=quant)
         self.infos.append(info)
         return name
 
-    def stored(self, array: np.ndarray, quant: QuantParams | None = None) -> str:
-        """Add a constant."""
+    def add_constant(self, array: np.ndarray, quant: QuantParams | None = None) -> str:
+        """Add a constant, and return its name."""
         name = f"c{len(self.constants)}"
         self.constants[name] = array
         info = TensorInfo(name=name, shape=array.shape, dtype=array.dtype.name, role=Role.CONSTANT, quant=quant)
         self.infos.append(info)
         return name
 
-    def pair(self, scale: float | np.ndarray, zero: int, dtype: np.dtype) -> tuple[str, str]:
-        """Add a scale and a zero point."""
+    def add_quantization(self, scale: float | np.ndarray, zero: int, dtype: np.dtype) -> tuple[str, str]:
+        """Add a scale and a zero point as constants, and return their names."""
         scales = np.asarray(scale, np.float32)
-        return self.stored(scales), self.stored(np.full(scales.shape, zero, dtype))
+        return self.add_constant(scales), self.add_constant(np.full(scales.shape, zero, dtype))
 
-    def node(
+    def add_node(
         self,
         op: str,
         inputs: tuple[str, ...],
@@ -112,7 +115,7 @@ class NetBuilder:
         self.infos.append(TensorInfo(name=name, shape=shape, dtype=dtype.name, quant=quant))
         return name
 
-    def model(self) -> ProbeModel:
+    def build(self) -> ProbeModel:
         """Return the network, with all results that no node reads as outputs."""
         input_names = {name for node in self.nodes for name in node.inputs}
         outputs = tuple(name for node in self.nodes for name in node.outputs if name not in input_names)
@@ -122,19 +125,19 @@ class NetBuilder:
             inputs=tuple(self.feed),
             outputs=outputs,
             name=f"probe: {self.title}",
-            opset={"": 14, DOMAIN: 1},  # the first with HardSwish; from 18 on axes of means are inputs
+            opset={"": 14, DOMAIN: 1},  # 14 is the first with HardSwish; from 18 on, axes of means are inputs
         )
         return ProbeModel(kind=self.kind, title=self.title, graph=graph, constants=self.constants, feed=self.feed)
 
 
 @cache
-def chosen_sums(multiplier: float, count: int, *, reach: int = REACH, most: float = 110.0) -> np.ndarray:
+def choose_sums(multiplier: float, count: int, *, reach: int = REACH, most: float = 110.0) -> np.ndarray:
     """Choose integers whose product with a multiplier is close to a tie, and some at random.
 
     Args:
         multiplier: The real multiplier.
         count: Number of integers.
-        reach: Largest magnitude.
+        reach: Largest magnitude of an integer.
         most: Largest magnitude of the product.
     """
     rng = np.random.default_rng(SEED)
@@ -149,8 +152,8 @@ def chosen_sums(multiplier: float, count: int, *, reach: int = REACH, most: floa
     return chosen
 
 
-def encoded(sums: np.ndarray) -> np.ndarray:
-    """Return operands (sums, products) whose products with `tap_weights` have the given sums."""
+def encode_sums(sums: np.ndarray) -> np.ndarray:
+    """Return operands (sums, products) whose products with `tap_weights` add up to the given sums."""
     first = (sums + TAP // 2) % TAP - TAP // 2
     share, extra = np.divmod((sums - first) // TAP, CHANNELS - 1)
     rest = share[:, None] + (np.arange(CHANNELS - 1) < extra[:, None])
@@ -186,17 +189,17 @@ _GROUP_MEANS = (
     (0.02315, 0.004153, -3, 5),
     (0.0137, 0.0011, 3, -4),
 )
-# Over so many elements, with half the scale, ties are ties only to exact arithmetic.
+# Means over these counts, with half the output scale, are ties only in exact arithmetic.
 _TIES, _ODD_COUNTS = (2.0**-3, 2.0**-2, 3, 5), (5, 7, 11)
 _SIZES = ((23, 37), (7, 9), (32, 48))
-_FAR = 1000.0
-_PLACINGS = ("asymmetric", "align_corners", "half_pixel")
+_WIDE_BOUND = 1000.0
+_COORDINATE_MODES = ("asymmetric", "align_corners", "half_pixel")
 
 Side = tuple[np.ndarray, float, int]
 """Codes, their scale and their zero point."""
 
 
-def grouped(
+def add_qdq_group(
     net: NetBuilder,
     op: str,
     sides: Sequence[Side],
@@ -210,19 +213,19 @@ def grouped(
     Args:
         net: The network.
         op: The operator.
-        sides: Its operands, each a separate input.
-        out: Scale and zero point of its result.
+        sides: Operands of the operator, each a separate input.
+        out: Scale and zero point of the result.
         other_inputs: Further inputs that are not codes.
         **attrs: Attributes of the operator.
     """
     dtype = sides[0][0].dtype
     reals = []
     for codes, scale, zero in sides:
-        fed = net.fed(codes, quant_of_codes(codes, scale, zero))
-        reals.append(net.node("DequantizeLinear", (fed, *net.pair(scale, zero, dtype)), _REAL))
-    real = net.node(op, (*reals, *other_inputs), _REAL, **attrs)  # type: ignore[arg-type]  # none is named quant or domain
+        fed = net.add_input(codes, quant_of_codes(codes, scale, zero))
+        reals.append(net.add_node("DequantizeLinear", (fed, *net.add_quantization(scale, zero, dtype)), _REAL))
+    real = net.add_node(op, (*reals, *other_inputs), _REAL, **attrs)  # type: ignore[arg-type]  # no attribute is named like a parameter
     quant = quant_of_codes(sides[0][0], *out)
-    net.node("QuantizeLinear", (real, *net.pair(*out, dtype)), dtype, quant=quant)
+    net.add_node("QuantizeLinear", (real, *net.add_quantization(*out, dtype)), dtype, quant=quant)
 
 
 def _group_types() -> tuple[tuple[np.dtype, int], ...]:
@@ -236,21 +239,21 @@ def _random_codes(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, .
 
 
 def changes_of_scale() -> Iterator[ProbeModel]:
-    """Rescale every code, with a Clip that passes all codes, and a Relu that passes half of them."""
+    """Yield networks that rescale every code, with a Clip that changes no code, and with a Relu."""
     for dtype, middle in _group_types():
         net = NetBuilder("requantize", f"requantize {dtype.name}")
         info = np.iinfo(dtype)
         all_codes = np.arange(info.min, info.max + 1).astype(dtype).reshape(1, 256)
         for in_scale, out_scale, in_zero, out_zero in _CHANGES:
             inputs, out = [(all_codes, in_scale, middle + in_zero)], (out_scale, middle + out_zero)
-            bounds = [net.stored(np.asarray(end, np.float32)) for end in (-_FAR, _FAR)]
-            grouped(net, "Clip", inputs, out, other_inputs=bounds)
-            grouped(net, "Relu", inputs, out)
-        yield net.model()
+            bounds = [net.add_constant(np.asarray(end, np.float32)) for end in (-_WIDE_BOUND, _WIDE_BOUND)]
+            add_qdq_group(net, "Clip", inputs, out, other_inputs=bounds)
+            add_qdq_group(net, "Relu", inputs, out)
+        yield net.build()
 
 
 def means() -> Iterator[ProbeModel]:
-    """Average over the last axis and over planes."""
+    """Yield networks that average over the last axis and over planes."""
     rng = np.random.default_rng(SEED)
     for dtype, middle in _group_types():
         net = NetBuilder("reduce_mean", f"reduce_mean {dtype.name}")
@@ -259,32 +262,32 @@ def means() -> Iterator[ProbeModel]:
         cases += [(_TIES, (64, 64, count), (-1,)) for count in _ODD_COUNTS]
         for (in_scale, out_scale, in_zero, out_zero), shape, axes in cases:
             operand = _random_codes(rng, dtype, shape), in_scale, middle + in_zero
-            grouped(net, "ReduceMean", [operand], (out_scale, middle + out_zero), axes=axes)
-        yield net.model()
+            add_qdq_group(net, "ReduceMean", [operand], (out_scale, middle + out_zero), axes=axes)
+        yield net.build()
 
 
 def resizes() -> Iterator[ProbeModel]:
-    """Interpolate linearly between codes, at one scale, with channels first and last."""
+    """Yield networks that interpolate linearly between codes of one scale, with channels first and last."""
     rng = np.random.default_rng(SEED)
     for (dtype, middle), last in product(_group_types(), (False, True)):
         net = NetBuilder("resize", f"resize{' channels last' * last} {dtype.name}")
-        for placing in _PLACINGS:
+        for coordinate_mode in _COORDINATE_MODES:
             for size in _SIZES:
-                shape, sized = ((1, 16, 16, 8), (1, *size, 8)) if last else ((1, 8, 16, 16), (1, 8, *size))
-                codes, same = _random_codes(rng, dtype, shape), (0.05, middle + 3)
-                sizes = net.stored(np.array(sized, np.int64))
-                grouped(
-                    net, "Resize", [(codes, *same)], same,
-                    other_inputs=("", "", sizes), mode="linear", coordinate_transformation_mode=placing,
+                shape, resized_shape = ((1, 16, 16, 8), (1, *size, 8)) if last else ((1, 8, 16, 16), (1, 8, *size))
+                codes, scale_and_zero = _random_codes(rng, dtype, shape), (0.05, middle + 3)
+                sizes = net.add_constant(np.array(resized_shape, np.int64))
+                add_qdq_group(
+                    net, "Resize", [(codes, *scale_and_zero)], scale_and_zero,
+                    other_inputs=("", "", sizes), mode="linear", coordinate_transformation_mode=coordinate_mode,
                 )  # fmt: skip
-        yield net.model()
+        yield net.build()
 
 
-_PLACES = 1024
+_SUMS_PER_NODE = 1024
 """Number of chosen sums per node."""
 
-# Scales of input, weight and output and the output's zero point, counted from the middle code. A requantizer that is
-# exact for powers of two shows its ties there; the others separate the most known variants.
+# Scales of input, weight and output, and the output's zero point, counted from the middle code. With powers of two, a
+# requantizer shows how it rounds exact ties; the other scales distinguish the most known variants.
 _PRODUCTS: tuple[tuple[float, float, float, int], ...] = (
     (2.0**-4, 2.0**-6, 2.0**3, 3),
     (2.0**-4, 2.0**-6, 2.0**3, -4),
@@ -293,8 +296,8 @@ _PRODUCTS: tuple[tuple[float, float, float, int], ...] = (
     (0.1542773, 0.0055264, 7.444438, 5),
     (0.10238, 0.0059336, 4.367452, -5),
 )
-# Scales of both inputs and of the output, and the three zero points. With simple ratios, results that should be ties
-# are not exact ties.
+# Scales of both inputs and of the output, and the three zero points. Decimal scales with simple ratios give results
+# that should be ties but are not exact.
 _SUMS: tuple[tuple[float, float, float, int, int, int], ...] = (
     (2.0**-4, 2.0**-5, 2.0**-3, 3, -5, 7),
     (2.0**-4, 2.0**-4, 2.0**-3, 2, 4, -6),
@@ -340,7 +343,7 @@ def _types(*names: str) -> tuple[np.dtype, ...]:
 _PRODUCT_TYPES = (_types("uint8", "int8"), _types("int8", "int8"), _types("uint8", "uint8"))
 
 
-def _scales(x: float, w: float, y: float) -> float:
+def _multiplier(x: float, w: float, y: float) -> float:
     return float(np.float32(x) * np.float32(w) / np.float32(y))
 
 
@@ -351,36 +354,36 @@ def _convolutions() -> Iterator[ProbeModel]:
         w_zero = 0 if w_type == np.int8 else 131
         x_zero = _middle(x_type)
         for x_scale, w_scale, y_scale, zero in _PRODUCTS:
-            sums = chosen_sums(_scales(x_scale, w_scale, y_scale), _PLACES)
-            codes = (encoded(sums) + x_zero).astype(x_type).T.reshape(1, -1, 32, _PLACES // 32)
-            net.node(
+            sums = choose_sums(_multiplier(x_scale, w_scale, y_scale), _SUMS_PER_NODE)
+            codes = (encode_sums(sums) + x_zero).astype(x_type).T.reshape(1, -1, 32, _SUMS_PER_NODE // 32)
+            net.add_node(
                 "QLinearConv",
                 (
-                    *(net.fed(codes), *net.pair(x_scale, x_zero, x_type)),
-                    *(net.stored(weight), *net.pair(w_scale, w_zero, w_type)),
-                    *net.pair(y_scale, _middle(x_type) + zero, x_type),
+                    *(net.add_input(codes), *net.add_quantization(x_scale, x_zero, x_type)),
+                    *(net.add_constant(weight), *net.add_quantization(w_scale, w_zero, w_type)),
+                    *net.add_quantization(y_scale, _middle(x_type) + zero, x_type),
                 ),
                 x_type,
             )
-        _dense(net, x_type, w_type)
-        yield net.model()
+        _add_dense_convolutions(net, x_type, w_type)
+        yield net.build()
     yield from _depthwise()
 
 
-def _dense(net: NetBuilder, x_type: np.dtype, w_type: np.dtype) -> None:
-    """Add convolutions over the full code range, per tensor and per channel, whose pair sums exceed 16 bits."""
+def _add_dense_convolutions(net: NetBuilder, x_type: np.dtype, w_type: np.dtype) -> None:
+    """Add convolutions over the full code range, per tensor and per channel. Sums of two products exceed 16 bits."""
     rng = np.random.default_rng(SEED)
     x, weight = _random_with_all_codes(rng, x_type, (1, 8, 20, 20)), _random_with_all_codes(rng, w_type, (16, 8, 3, 3))
     bias = rng.integers(-20000, 20000, 16).astype(np.int32)
     for per_channel in (False, True):
         scales = np.linspace(0.002, 0.006, 16) if per_channel else np.asarray(0.00371)
-        net.node(
+        net.add_node(
             "QLinearConv",
             (
-                *(net.fed(x), *net.pair(0.0213742, _middle(x_type) - 5, x_type)),
-                *(net.stored(weight), *net.pair(scales, _middle(w_type), w_type)),
-                *net.pair(0.1234321, _middle(x_type) + 7, x_type),
-                net.stored(bias),
+                *(net.add_input(x), *net.add_quantization(0.0213742, _middle(x_type) - 5, x_type)),
+                *(net.add_constant(weight), *net.add_quantization(scales, _middle(w_type), w_type)),
+                *net.add_quantization(0.1234321, _middle(x_type) + 7, x_type),
+                net.add_constant(bias),
             ),
             x_type,
             pads=(1, 1, 1, 1),
@@ -388,7 +391,10 @@ def _dense(net: NetBuilder, x_type: np.dtype, w_type: np.dtype) -> None:
 
 
 def _depthwise() -> Iterator[ProbeModel]:
-    """Convolve each channel with its own filter. Sums of few products rarely end at a tie; powers of two do."""
+    """Yield networks that convolve each channel with its own filter.
+
+    Sums of few products are rarely ties, except with scales that are powers of two.
+    """
     rng = np.random.default_rng(SEED)
     for x_type, w_type in _PRODUCT_TYPES:
         net = NetBuilder("conv", f"conv depthwise {x_type} x {w_type}")
@@ -398,19 +404,19 @@ def _depthwise() -> Iterator[ProbeModel]:
         )
         bias = rng.integers(-2000, 2000, 16).astype(np.int32)
         for x_scale, w_scale, y_scale, zero in _PRODUCTS:
-            net.node(
+            net.add_node(
                 "QLinearConv",
                 (
-                    *(net.fed(x), *net.pair(x_scale, _middle(x_type) - 5, x_type)),
-                    *(net.stored(weight), *net.pair(w_scale, _middle(w_type), w_type)),
-                    *net.pair(y_scale / 16, _middle(x_type) + zero, x_type),
-                    net.stored(bias),
+                    *(net.add_input(x), *net.add_quantization(x_scale, _middle(x_type) - 5, x_type)),
+                    *(net.add_constant(weight), *net.add_quantization(w_scale, _middle(w_type), w_type)),
+                    *net.add_quantization(y_scale / 16, _middle(x_type) + zero, x_type),
+                    net.add_constant(bias),
                 ),
                 x_type,
                 pads=(1, 1, 1, 1),
                 group=16,
             )
-        yield net.model()
+        yield net.build()
 
 
 def _random_with_all_codes(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -425,7 +431,12 @@ def _matrices() -> Iterator[ProbeModel]:
         w_zero, x_zero = 0 if w_type == np.int8 else 131, _middle(x_type)
         weight = (tap_weights() + w_zero).astype(w_type)
         operands = [
-            (scales, (encoded(chosen_sums(_scales(*scales[:3]), _PLACES)) + x_zero).astype(x_type), weight, w_zero)
+            (
+                scales,
+                (encode_sums(choose_sums(_multiplier(*scales[:3]), _SUMS_PER_NODE)) + x_zero).astype(x_type),
+                weight,
+                w_zero,
+            )
             for scales in _PRODUCTS
         ]
         full = (0.0213742, 0.00371, 0.1234321, 7)
@@ -437,17 +448,17 @@ def _matrices() -> Iterator[ProbeModel]:
                 _middle(w_type),
             )
         )
-        for (x_scale, w_scale, y_scale, zero), codes, weights, its_zero in operands:
-            net.node(
+        for (x_scale, w_scale, y_scale, zero), codes, weights, weight_zero in operands:
+            net.add_node(
                 "QLinearMatMul",
                 (
-                    *(net.fed(codes), *net.pair(x_scale, x_zero, x_type)),
-                    *(net.stored(weights), *net.pair(w_scale, its_zero, w_type)),
-                    *net.pair(y_scale, x_zero + zero, x_type),
+                    *(net.add_input(codes), *net.add_quantization(x_scale, x_zero, x_type)),
+                    *(net.add_constant(weights), *net.add_quantization(w_scale, weight_zero, w_type)),
+                    *net.add_quantization(y_scale, x_zero + zero, x_type),
                 ),
                 x_type,
             )
-        yield net.model()
+        yield net.build()
 
 
 def _all_codes(dtype: np.dtype) -> np.ndarray:
@@ -460,19 +471,19 @@ def _pairs(kind: str, op: str) -> Iterator[ProbeModel]:
         net = NetBuilder(kind, f"{kind} {dtype}")
         all_codes, middle = _all_codes(dtype), _middle(dtype)
         a, b = (np.ascontiguousarray(array) for array in np.broadcast_arrays(all_codes[:, None], all_codes[None, :]))
-        left, right = net.fed(a), net.fed(b)
+        left, right = net.add_input(a), net.add_input(b)
         for a_scale, b_scale, scale, a_zero, b_zero, zero in _SUMS if kind == "add" else _PAIR_PRODUCTS:
-            net.node(
+            net.add_node(
                 op,
                 (
-                    *(left, *net.pair(a_scale, middle + a_zero, dtype)),
-                    *(right, *net.pair(b_scale, middle + b_zero, dtype)),
-                    *net.pair(scale, middle + zero, dtype),
+                    *(left, *net.add_quantization(a_scale, middle + a_zero, dtype)),
+                    *(right, *net.add_quantization(b_scale, middle + b_zero, dtype)),
+                    *net.add_quantization(scale, middle + zero, dtype),
                 ),
                 dtype,
                 domain=DOMAIN,
             )
-        yield net.model()
+        yield net.build()
 
 
 def _pools() -> Iterator[ProbeModel]:
@@ -480,17 +491,21 @@ def _pools() -> Iterator[ProbeModel]:
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("average_pool", f"average_pool {dtype}")
         middle = _middle(dtype)
-        x = net.fed(_random_with_all_codes(rng, dtype, (1, 8, 24, 24)))
+        x = net.add_input(_random_with_all_codes(rng, dtype, (1, 8, 24, 24)))
         for window in ((2, 2), (3, 3), (2, 3)):
             for in_scale, out_scale, in_zero, zero in _MEANS:
-                net.node(
+                net.add_node(
                     "QLinearAveragePool",
-                    (x, *net.pair(in_scale, middle + in_zero, dtype), *net.pair(out_scale, middle + zero, dtype)),
+                    (
+                        x,
+                        *net.add_quantization(in_scale, middle + in_zero, dtype),
+                        *net.add_quantization(out_scale, middle + zero, dtype),
+                    ),
                     dtype,
                     domain=DOMAIN,
                     kernel_shape=window,
                 )
-        yield net.model()
+        yield net.build()
 
 
 def _global_pools() -> Iterator[ProbeModel]:
@@ -499,19 +514,23 @@ def _global_pools() -> Iterator[ProbeModel]:
         net = NetBuilder("global_average_pool", f"global_average_pool {dtype}")
         middle = _middle(dtype)
         for side in (4, 7):
-            x = net.fed(_random_with_all_codes(rng, dtype, (8, 64, side, side)))
+            x = net.add_input(_random_with_all_codes(rng, dtype, (8, 64, side, side)))
             for in_scale, out_scale, in_zero, zero in ((2.0**-5, 2.0**-8, 5, 7), (0.012543, 0.001327, 3, 7)):
-                net.node(
+                net.add_node(
                     "QLinearGlobalAveragePool",
-                    (x, *net.pair(in_scale, middle + in_zero, dtype), *net.pair(out_scale, middle + zero, dtype)),
+                    (
+                        x,
+                        *net.add_quantization(in_scale, middle + in_zero, dtype),
+                        *net.add_quantization(out_scale, middle + zero, dtype),
+                    ),
                     dtype,
                     domain=DOMAIN,
                 )
-        yield net.model()
+        yield net.build()
 
 
 def _functions() -> Iterator[ProbeModel]:
-    """Compute functions of every code: those with a quantized form, and one without."""
+    """Yield networks that compute functions of every code, with quantized operators or in QDQ form."""
     for dtype in _types("uint8", "int8"):
         all_codes, middle, low = _all_codes(dtype).reshape(1, 256), _middle(dtype), int(np.iinfo(dtype).min)
         for function in ("Sigmoid", "LeakyRelu", "HardSwish", "Tanh"):
@@ -520,90 +539,106 @@ def _functions() -> Iterator[ProbeModel]:
                 if function in ("HardSwish", "Tanh"):
                     swish = function == "HardSwish"
                     operand = all_codes, in_scale if swish else in_scale / 4, middle + in_zero
-                    grouped(net, function, [operand], (in_scale * 0.4, middle + 3) if swish else (1 / 128, middle))
+                    add_qdq_group(
+                        net, function, [operand], (in_scale * 0.4, middle + 3) if swish else (1 / 128, middle)
+                    )
                     continue
-                x, scales = net.fed(all_codes), net.pair(in_scale, middle + in_zero, dtype)
+                x, scales = net.add_input(all_codes), net.add_quantization(in_scale, middle + in_zero, dtype)
                 if function == "Sigmoid":
-                    net.node("QLinearSigmoid", (x, *scales, *net.pair(1 / 256, low, dtype)), dtype, domain=DOMAIN)
+                    net.add_node(
+                        "QLinearSigmoid", (x, *scales, *net.add_quantization(1 / 256, low, dtype)), dtype, domain=DOMAIN
+                    )
                 else:
-                    out = net.pair(in_scale * 0.4, middle + 3, dtype)
-                    net.node("QLinearLeakyRelu", (x, *scales, *out), dtype, domain=DOMAIN, alpha=0.1)
-            yield net.model()
+                    out = net.add_quantization(in_scale * 0.4, middle + 3, dtype)
+                    net.add_node("QLinearLeakyRelu", (x, *scales, *out), dtype, domain=DOMAIN, alpha=0.1)
+            yield net.build()
 
 
 def _quantizers() -> Iterator[ProbeModel]:
-    """Quantize real values at and near ties."""
+    """Yield networks that quantize real values at ties and next to them."""
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("quantize", f"quantize float32 -> {dtype}")
         for scale, zero in ((2.0**-4, 3), (2.0**-4, -4), (0.0213742, 5), (0.1234567, -1)):
             ties = (np.arange(-150, 150) + 0.5).astype(np.float32) * np.float32(scale)
             near = [np.nextafter(ties, np.float32(side)) for side in (-np.inf, np.inf)]
-            x = net.fed(np.concatenate([ties, *near]).astype(np.float32))
-            net.node("QuantizeLinear", (x, *net.pair(scale, _middle(dtype) + zero, dtype)), dtype)
-        yield net.model()
+            x = net.add_input(np.concatenate([ties, *near]).astype(np.float32))
+            net.add_node("QuantizeLinear", (x, *net.add_quantization(scale, _middle(dtype) + zero, dtype)), dtype)
+        yield net.build()
 
 
 def _joins() -> Iterator[ProbeModel]:
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("concat", f"concat {dtype}")
         middle = _middle(dtype)
-        x, y = net.fed(_all_codes(dtype).reshape(1, 256)), net.fed(_all_codes(dtype)[::-1].reshape(1, 256).copy())
+        x, y = (
+            net.add_input(_all_codes(dtype).reshape(1, 256)),
+            net.add_input(_all_codes(dtype)[::-1].reshape(1, 256).copy()),
+        )
         for a_scale, b_scale, out_scale, a_zero, b_zero, zero in _SUMS:
-            net.node(
+            net.add_node(
                 "QLinearConcat",
                 (
-                    *net.pair(out_scale, middle + zero, dtype),
-                    *(x, *net.pair(a_scale, middle + a_zero, dtype)),
-                    *(y, *net.pair(b_scale, middle + b_zero, dtype)),
+                    *net.add_quantization(out_scale, middle + zero, dtype),
+                    *(x, *net.add_quantization(a_scale, middle + a_zero, dtype)),
+                    *(y, *net.add_quantization(b_scale, middle + b_zero, dtype)),
                 ),
                 dtype,
                 domain=DOMAIN,
                 axis=1,
             )
-        yield net.model()
+        yield net.build()
 
 
 def _softmaxes() -> Iterator[ProbeModel]:
     rng = np.random.default_rng(SEED)
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("softmax", f"softmax {dtype}")
-        x = net.fed(_random_with_all_codes(rng, dtype, (64, 10)))
+        x = net.add_input(_random_with_all_codes(rng, dtype, (64, 10)))
         for scale, zero, out_scale in ((0.0478, 3, 1 / 256), (0.0213742, -7, 1 / 256), (0.0478, 5, 0.00413)):
             low = int(np.iinfo(dtype).min)
-            pairs = (*net.pair(scale, _middle(dtype) + zero, dtype), *net.pair(out_scale, low, dtype))
-            net.node("QLinearSoftmax", (x, *pairs), dtype, domain=DOMAIN, axis=-1, opset=13)
-        yield net.model()
+            pairs = (
+                *net.add_quantization(scale, _middle(dtype) + zero, dtype),
+                *net.add_quantization(out_scale, low, dtype),
+            )
+            net.add_node("QLinearSoftmax", (x, *pairs), dtype, domain=DOMAIN, axis=-1, opset=13)
+        yield net.build()
 
 
 def _differences() -> Iterator[ProbeModel]:
-    """Subtract in QDQ form. There is no quantized operator for it, so only a backend that fuses is distinguished."""
+    """Yield networks that subtract, in QDQ form, since there is no quantized operator.
+
+    They only distinguish arithmetics of backends that fuse the form into one kernel.
+    """
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("sub", f"sub {dtype}")
         all_codes, middle = _all_codes(dtype), _middle(dtype)
         a, b = (np.ascontiguousarray(array) for array in np.broadcast_arrays(all_codes[:, None], all_codes[None, :]))
         for a_scale, b_scale, scale, a_zero, b_zero, zero in _SUMS:
             sides = (a, a_scale, middle + a_zero), (b, b_scale, middle + b_zero)
-            grouped(net, "Sub", sides, (scale, middle + zero))
-        yield net.model()
+            add_qdq_group(net, "Sub", sides, (scale, middle + zero))
+        yield net.build()
 
 
 def _slopes() -> Iterator[ProbeModel]:
-    """Multiply values below 0 by slopes: every pair of codes, one slope per column."""
+    """Yield networks that multiply values below 0 by slopes: every pair of codes, with one slope per column."""
     for dtype in _types("uint8", "int8"):
         net = NetBuilder("prelu", f"prelu {dtype}")
         all_codes, middle = _all_codes(dtype), _middle(dtype)
         x = np.ascontiguousarray(np.broadcast_to(all_codes[:, None], (256, 256)))
         for x_scale, s_scale, scale, x_zero, s_zero, zero in _PAIR_PRODUCTS:
-            data, slope = net.fed(x, quant_of_codes(x, x_scale, middle + x_zero)), net.stored(all_codes)
-            pairs = net.pair(x_scale, middle + x_zero, dtype), net.pair(s_scale, middle + s_zero, dtype)
+            data, slope = net.add_input(x, quant_of_codes(x, x_scale, middle + x_zero)), net.add_constant(all_codes)
+            pairs = (
+                net.add_quantization(x_scale, middle + x_zero, dtype),
+                net.add_quantization(s_scale, middle + s_zero, dtype),
+            )
             names = [
-                net.node("DequantizeLinear", (codes, *pair), _REAL)
+                net.add_node("DequantizeLinear", (codes, *pair), _REAL)
                 for codes, pair in zip((data, slope), pairs, strict=True)
             ]
-            real = net.node("PRelu", tuple(names), _REAL)
-            out = net.pair(scale, middle + zero, dtype)
-            net.node("QuantizeLinear", (real, *out), dtype, quant=quant_of_codes(x, scale, middle + zero))
-        yield net.model()
+            real = net.add_node("PRelu", tuple(names), _REAL)
+            out = net.add_quantization(scale, middle + zero, dtype)
+            net.add_node("QuantizeLinear", (real, *out), dtype, quant=quant_of_codes(x, scale, middle + zero))
+        yield net.build()
 
 
 PROBED: Mapping[str, Callable[[], Iterator[ProbeModel]]] = {

@@ -1,7 +1,7 @@
-"""Runs networks that distinguish arithmetics on a backend, and identifies the arithmetic of each kind of node.
+"""Run networks that distinguish arithmetics on a backend, and identify the arithmetic of each kind of node.
 
-A package may compute differently on another processor, and may use several arithmetics at once. A result is valid for
-one kind, one set of types and this processor.
+A runtime may compute differently on another processor, and may use several arithmetics at once. Each answer is
+therefore only valid for one kind of node, its types, and this processor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from qdebug.compare.measure.recordings import as_compared
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import MemoryRecording, Recording, RunInfo, operators
 from qdebug.model.json_object import JsonObject, SchemaPart
-from qdebug.probe.dialects import in_pt2e, in_qdq, in_tflite
+from qdebug.probe.dialects import translate_to_pt2e, translate_to_qdq, translate_to_tflite
 from qdebug.probe.models import PROBED, ProbeModel, probe_models
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
@@ -44,17 +44,17 @@ __all__ = [
     "ProbeEntry",
     "ProbeResult",
     "distinct_functions",
-    "fitting_nodes",
+    "find_reproduced_nodes",
     "run_probe",
 ]
 
 Key = TypeVar("Key")
 
 
-def fitting_nodes(
+def find_reproduced_nodes(
     kind: str, recording: Recording, choices: Mapping[Key, Callable[[Unit], Variant]]
 ) -> dict[Key, frozenset[str]]:
-    """Find the nodes that each of several arithmetics reproduces.
+    """Return the nodes that each of several arithmetics reproduces.
 
     Args:
         kind: The kind of node.
@@ -84,7 +84,7 @@ def distinct_functions(kind: str, recording: Recording, texts: Sequence[str]) ->
     Args:
         kind: The kind of node.
         recording: The recording, of which only the first sample is used.
-        texts: Variants that fit all of these nodes.
+        texts: Variants that reproduce all of these nodes.
     """
     variants = [parse_variant(text) for text in texts]
     with one_thread():
@@ -175,9 +175,9 @@ class PresetScore(JsonObject):
     """The score of a preset in a probe.
 
     Args:
-        name: Its name.
-        fits: Number of probed kinds, with types, that it states and reproduces.
-        conflicts: Number of probed kinds, with types, that it states and does not reproduce.
+        name: Name of the preset.
+        fits: Probed kinds, with types, for which the preset states an arithmetic that reproduces the probe.
+        conflicts: Probed kinds, with types, for which the preset states an arithmetic that does not.
     """
 
     json_keys = "name provenance about fits conflicts"
@@ -258,8 +258,8 @@ def run_probe(
     """Probe a backend.
 
     Args:
-        backend: Its name.
-        options: Its options.
+        backend: Name of the backend.
+        options: Options of the backend.
         kinds: Kinds of nodes to probe. All if empty.
         on_progress: Called with (done, total, label).
 
@@ -274,17 +274,19 @@ def run_probe(
                 hint="Leave --kind out to probe all of them.",
             )
     chosen = load_backend(backend)
-    models = [translated for model in probe_models(kinds) if (translated := _in_words(chosen, model)) is not None]
+    models = [
+        translated for model in probe_models(kinds) if (translated := _translate_for_backend(chosen, model)) is not None
+    ]
     entries: list[ProbeEntry] = []
     info: RunInfo | None = None
     for finished, model in enumerate(models):
         if on_progress is not None:
             on_progress(finished, len(models), model.title)
         entry, run = _probe_model(chosen, model, options or {})
-        # the backend may support the operator in QDQ form
+        # A backend without this quantized operator may support the same computation in QDQ form.
         if entry.status in _NO_ANSWER and _model_suffix(chosen) == ".onnx":
-            qdq_entry, its_run = _probe_model(chosen, in_qdq(model), options or {})
-            entry, run = (entry, run) if qdq_entry.status in _NO_ANSWER else (qdq_entry, its_run)
+            qdq_entry, qdq_run = _probe_model(chosen, translate_to_qdq(model), options or {})
+            entry, run = (entry, run) if qdq_entry.status in _NO_ANSWER else (qdq_entry, qdq_run)
         info = info or run
         entries.append(entry)
     if on_progress is not None:
@@ -309,14 +311,14 @@ def _probe_model(backend: Backend, model: ProbeModel, options: Mapping[str, str]
         except QdebugError as error:
             return ProbeEntry(kind=model.kind, title=model.title, status="failed", reason=error.message), None
         with opened_recording(Path(folder, _RECORDED)) as recording:
-            return _entry(model, recording), replace(recording.info, model="", model_sha256="")
+            return _make_entry(model, recording), replace(recording.info, model="", model_sha256="")
 
 
 def _model_suffix(backend: Backend) -> str:
     """Return the suffix of the model files that a backend is probed with.
 
     Raises:
-        UsageError: It does not run any kind of file that can be made.
+        UsageError: The backend runs no kind of model file that can be written.
     """
     models = getattr(backend, "models", (".onnx",))  # third-party backends need not have this attribute
     for ending in models:
@@ -329,16 +331,16 @@ def _model_suffix(backend: Backend) -> str:
     )
 
 
-def _in_words(backend: Backend, model: ProbeModel) -> ProbeModel | None:
+def _translate_for_backend(backend: Backend, model: ProbeModel) -> ProbeModel | None:
     """Return a network in the form of a backend's model files, or None if it cannot be expressed."""
-    translate = _WORDS.get(_model_suffix(backend))
+    translate = _TRANSLATIONS.get(_model_suffix(backend))
     return model if translate is None else translate(model)
 
 
-_WORDS: Mapping[str, Callable[[ProbeModel], ProbeModel | None]] = MappingProxyType(
-    {".tflite": in_tflite, ".pt2": in_pt2e}
+_TRANSLATIONS: Mapping[str, Callable[[ProbeModel], ProbeModel | None]] = MappingProxyType(
+    {".tflite": translate_to_tflite, ".pt2": translate_to_pt2e}
 )
-"""Translations of a network for model files, by their suffix. Networks are in ONNX's own terms already."""
+"""Translations of a network for model files, by their suffix. ONNX files need none."""
 
 
 _RECORDED = "probe.h5"
@@ -357,30 +359,30 @@ def _record(backend: Backend, model: ProbeModel, options: Mapping[str, str], fol
         record_feeds(run, feeds, folder / _RECORDED)
 
 
-def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
-    """Explain the nodes of the kind that the network consists of."""
+def _make_entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
+    """Explain the probed nodes of a recorded network, and return the answer for their kind."""
     explanation = explain_recording(recording)
     recording = as_compared(recording)
     nodes = [node for node in explanation.nodes if node.kind == model.kind]
     if not nodes:
-        return _without_nodes(model, explanation.nodes)
+        return _make_entry_without_nodes(model, explanation.nodes)
     wrong = [node for node in nodes if node.status is not ExplainStatus.EXPLAINED]
     texts = dict.fromkeys(text for node in nodes if node not in wrong for text in node.members)
-    fits = fitting_nodes(model.kind, recording, {text: _constant(parse_variant(text)) for text in texts})
+    fits = find_reproduced_nodes(model.kind, recording, {text: _choose_always(parse_variant(text)) for text in texts})
     mixture = _cover_by_variants(fits, len(nodes) - len(wrong))
     common = distinct_functions(model.kind, recording, [text for text in texts if len(fits[text]) == len(nodes)])
     worst = min(wrong or nodes, key=lambda node: 0.0 if node.match is None else node.match)
     rivals = [node.runner_up for node in nodes if node.runner_up is not None]
     rival = max(rivals, key=lambda runner: runner.match) if rivals else None
     status = "unexplained" if wrong else "explained" if common else "mixed"
-    keys = _keys(model.kind, recording)
-    stating = {
+    keys = _keys_of_nodes(model.kind, recording)
+    stating_presets = {
         name: known_preset
         for name, known_preset in known_presets().items()
         if not known_preset.variants.keys().isdisjoint(keys)
     }
-    preset_fits = fitting_nodes(
-        model.kind, recording, {name: _chosen_by(known_preset) for name, known_preset in stating.items()}
+    preset_fits = find_reproduced_nodes(
+        model.kind, recording, {name: _choose_by_preset(known_preset) for name, known_preset in stating_presets.items()}
     )
     variants = worst.variants[:1] if wrong else common or tuple(mixture)
     return ProbeEntry(
@@ -390,19 +392,19 @@ def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
         key=keys[0],
         variants=variants,
         words=describe(parse_variant(variants[0])) if variants else None,
-        presets=tuple(name for name in stating if len(preset_fits[name]) == len(nodes)),
-        conflicts=tuple(name for name in stating if len(preset_fits[name]) < len(nodes)),
+        presets=tuple(name for name in stating_presets if len(preset_fits[name]) == len(nodes)),
+        conflicts=tuple(name for name in stating_presets if len(preset_fits[name]) < len(nodes)),
         nodes=len(nodes),
         elements=sum(node.elements for node in nodes),
         match=worst.match,
         runner_up=None if rival is None else rival.variant,
         runner_up_match=None if rival is None else rival.match,
         tried=max(node.tried for node in nodes),
-        reason=_reason(worst, mixture) if status != "explained" else None,
+        reason=_describe_reason(worst, mixture) if status != "explained" else None,
     )
 
 
-def _reason(worst: NodeExplanation, mixture: Mapping[str, int]) -> str | None:
+def _describe_reason(worst: NodeExplanation, mixture: Mapping[str, int]) -> str | None:
     """Describe the worst node, or the mixture of arithmetics."""
     if worst.status is ExplainStatus.EXPLAINED:
         return "; ".join(f"{count} node{'s' * (count > 1)}: {text}" for text, count in mixture.items())
@@ -410,34 +412,34 @@ def _reason(worst: NodeExplanation, mixture: Mapping[str, int]) -> str | None:
 
 
 def _cover_by_variants(fits: Mapping[str, frozenset[str]], count: int) -> dict[str, int]:
-    """Return few variants that together reproduce all nodes, and the number of nodes for each."""
+    """Return a small set of variants that together reproduce all nodes, each with its number of nodes."""
     uncovered: frozenset[str] = frozenset().union(*fits.values())
     parts: dict[str, int] = {}
     while uncovered and sum(parts.values()) < count:
-        # max returns the first of equals, which is the simplest
+        # In a tie, max returns the first variant, which is the simplest.
         text = max(fits, key=lambda text: len(fits[text] & uncovered))
         parts[text] = len(fits[text] & uncovered)
         uncovered -= fits[text]
     return parts
 
 
-def _keys(kind: str, recording: Recording) -> tuple[str, ...]:
+def _keys_of_nodes(kind: str, recording: Recording) -> tuple[str, ...]:
     """Return the keys of the nodes of a kind, most specific first. All nodes have the same types."""
     for _, unit, _ in _nodes_of_kind(kind, recording):
         return variant_keys(kind, unit.branch, unit.dtypes)
     return (kind,)
 
 
-def _constant(variant: Variant) -> Callable[[Unit], Variant]:
+def _choose_always(variant: Variant) -> Callable[[Unit], Variant]:
     return lambda _: variant
 
 
-def _chosen_by(preset: Preset) -> Callable[[Unit], Variant]:
+def _choose_by_preset(preset: Preset) -> Callable[[Unit], Variant]:
     return preset.arithmetic.variant
 
 
-def _without_nodes(model: ProbeModel, nodes: Sequence[NodeExplanation]) -> ProbeEntry:
-    """Return an entry stating why no node of the kind was seen."""
+def _make_entry_without_nodes(model: ProbeModel, nodes: Sequence[NodeExplanation]) -> ProbeEntry:
+    """Return the answer if no node of the kind could be examined, with the reason."""
     unknown = [node for node in nodes if node.on_codes and node.status is ExplainStatus.NO_KERNEL]
     if any(operators.named(node.op).quantizes for node in nodes) and not unknown:
         reason = "computed in floating point, between dequantizing and quantizing"

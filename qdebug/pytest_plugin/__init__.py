@@ -8,7 +8,7 @@
         run_net(qdebug_recorder)
         qdebug_regression.check(qdebug_recorder)
 
-pytest imports this module in every run by its entry point, so it imports only what a run without qdebug needs too.
+pytest imports this module in every run, through an entry point. Heavy modules are therefore imported in the functions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["qdebug_recorder", "qdebug_regression"]
 _LEDGER = pytest.StashKey[ComparisonLedger]()
 _RECORDER = pytest.StashKey[Any]()
 _FAILED = pytest.StashKey[bool]()
-_UNWRITTEN = pytest.StashKey[str]()
+_REPORT_ERROR = pytest.StashKey[str]()
 _SECTION = "qdebug"
 
 
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Pass the folder of the controller's ledger to a worker of pytest-xdist."""
+    """Tell a worker of pytest-xdist the folder of the controller's ledger."""
     node.workerinput["qdebug_folder"] = str(node.config.stash[_LEDGER].folder)
 
 
@@ -116,8 +116,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     try:
         session.config.stash[_LEDGER].write_report(options.report)
-    except OSError as error:  # the summary of the run must still be printed
-        session.config.stash[_UNWRITTEN] = f"the report {str(options.report)!r} cannot be written: {error.strerror}"
+    except OSError as error:  # do not raise: pytest must still print its summary
+        session.config.stash[_REPORT_ERROR] = f"the report {str(options.report)!r} cannot be written: {error.strerror}"
         if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
@@ -125,9 +125,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print a summary of the comparisons of this run."""
     lines = config.stash[_LEDGER].summary(settings(config))
-    lines += config.stash[_LEDGER].cut_off(settings(config))
-    if _UNWRITTEN in config.stash:
-        lines.append(config.stash[_UNWRITTEN])
+    lines += config.stash[_LEDGER].unfinished_lines(settings(config))
+    if _REPORT_ERROR in config.stash:
+        lines.append(config.stash[_REPORT_ERROR])
     if lines:
         terminalreporter.section(_SECTION)
         for line in lines:
@@ -135,6 +135,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the folder of the ledger. Workers leave this to the controller."""
+    """Remove the folder of the ledger, except in workers, which leave it to the controller."""
     if _LEDGER in config.stash and not hasattr(config, "workerinput"):
         config.stash[_LEDGER].remove()

@@ -22,7 +22,7 @@ from qdebug.testing import ComparisonError
 __all__ = ["check_marker", "open_recorder"]
 
 _SUFFIXES = (".h5", ".journal", ".part", ".lock")
-"""Suffixes of a recording, and of the files that a recording leaves if its process dies."""
+"""Suffixes of a recording, and of the files that are left if the recording process dies."""
 
 
 def open_recorder(item: pytest.Item, settings: Settings, ledger: ComparisonLedger) -> tuple[Recorder, Any]:
@@ -31,10 +31,11 @@ def open_recorder(item: pytest.Item, settings: Settings, ledger: ComparisonLedge
     Args:
         item: The test.
         settings: The settings.
-        ledger: The ledger of this run, which knows the worker and the start time.
+        ledger: The ledger of this run, for the name of the worker and the start time.
 
     Returns:
-        The recorder, and a function to call after the test: `keep(failed=...)`.
+        The recorder, and a function to call after the test, `keep(failed=...)`, which closes the recorder and keeps or
+            deletes its file.
 
     Raises:
         UsageError: The folder for recordings cannot be created.
@@ -46,7 +47,7 @@ def open_recorder(item: pytest.Item, settings: Settings, ledger: ComparisonLedge
         if earlier.suffix not in _SUFFIXES:
             continue
         with suppress(OSError):  # another worker may be using it
-            if earlier.stat().st_mtime < ledger.began:
+            if earlier.stat().st_mtime < ledger.start_time:
                 earlier.unlink()
     path = settings.folder / f"{stem}.{ledger.worker}{'.' if ledger.worker else ''}h5"
     recorder = Recorder(path, backend=safe_text(item.name, limit=200), force=True)
@@ -71,7 +72,7 @@ def _close_recorder(recorder: Recorder, path: Path, settings: Settings, *, faile
     """Close the recorder of a test, and delete its file unless it is kept.
 
     Raises:
-        RecordingError: The recording of a passed test should be kept, but cannot be finished.
+        RecordingError: The test passed and its recording is to be kept, but the recording cannot be finished.
     """
     if settings.keep == "never" or (settings.keep == "failed" and not failed):
         recorder.discard()
@@ -93,11 +94,11 @@ def check_marker(item: pytest.Item, settings: Settings, ledger: ComparisonLedger
     if marker is None:
         return
     try:
-        reference = _reference(item, marker, settings)
+        reference = _reference_of_marker(item, marker, settings)
         if reference is None:
             return  # the marker only sets limits
         failure = _marker_failure(item, ledger, (reference, recorder), settings)
-    except QdebugError as error:  # a wrong marker or file: our traceback would not help
+    except QdebugError as error:  # the marker or a file is invalid; a traceback through the plugin would not help
         raise pytest.fail.Exception(safe_text(error), pytrace=False) from None
     if failure is not None:
         short = pytest.fail.Exception(str(failure).splitlines()[0], pytrace=False)
@@ -105,7 +106,7 @@ def check_marker(item: pytest.Item, settings: Settings, ledger: ComparisonLedger
         raise short
 
 
-def _reference(item: pytest.Item, marker: pytest.Mark, settings: Settings) -> Path | None:
+def _reference_of_marker(item: pytest.Item, marker: pytest.Mark, settings: Settings) -> Path | None:
     """Return the reference of a marker; None if the marker only sets limits for golden recordings."""
     if marker.args or (unknown := set(marker.kwargs) - {"reference", "limits", *ALL_BOUNDS}):
         problem = f"no argument {min(unknown)!r}" if not marker.args else "only keyword arguments"

@@ -36,7 +36,7 @@ def path_beside_test(item: pytest.Item, path: Any, argument: str) -> Path | None
 def compare_and_note(
     item: pytest.Item, ledger: ComparisonLedger, sides: tuple[Path, Any], limits: Limits, *, kind: str
 ) -> tuple[RunComparison, ComparisonError | None]:
-    """Run a comparison, and note the result in JUnit properties and the ledger. Return it with the failure, if any.
+    """Compare, and write the result to the JUnit properties and the ledger. Return it, with the failure if it failed.
 
     Args:
         item: The test.
@@ -47,7 +47,7 @@ def compare_and_note(
 
     Raises:
         RecordingError: A recording cannot be read.
-        AlignmentError: They are of different networks.
+        AlignmentError: The recordings are of different networks.
     """
     __tracebackhide__ = True
     failure = None
@@ -72,7 +72,7 @@ def compare_and_note(
 
 @contextmanager
 def noting_errors(item: pytest.Item, ledger: ComparisonLedger, files: tuple[Path, Any], *, kind: str) -> Iterator[None]:
-    """Note a comparison that ends with an error, so that the summary shows that it was attempted."""
+    """Add a comparison to the ledger if the block raises an error, so that the summary mentions it."""
     __tracebackhide__ = True
     try:
         yield
@@ -98,7 +98,7 @@ def entry(
         outcome: The outcome, in a few words.
         files: Reference and backend; an open recording is left out.
         kind: "reference" or "golden".
-        failed: Whether it fails the test.
+        failed: Whether the comparison fails the test.
     """
     backend = files[1] if isinstance(files[1], str | Path) else None
     return {
@@ -116,7 +116,7 @@ def entry(
 
 
 def not_compared(item: pytest.Item, reason: str, *, files: tuple[Path, Any], kind: str) -> dict[str, Any]:
-    """Return the ledger entry of a comparison that cannot be made. The other arguments are as for `entry`."""
+    """Return the ledger entry of a comparison that could not run, with the reason. Other arguments: see `entry`."""
     return entry(item, "not compared", files=files, kind=kind, failed=True) | {"sentence": reason}
 
 

@@ -72,10 +72,10 @@ class PytestReport(TypedDict):
 
 
 class ComparisonLedger:
-    """The comparisons of a run.
+    """The comparisons of a run, each in a file of its own.
 
     Args:
-        folder: Folder of the files; None for a new temporary one, made on first use.
+        folder: Folder of the files; None for a new temporary one, created on first use.
         worker: Name of this worker process; "" without workers.
     """
 
@@ -83,11 +83,11 @@ class ComparisonLedger:
         self._folder = None if folder is None else Path(folder)
         self._noted = 0
         self.worker = worker
-        self.began = time.time()
+        self.start_time = time.time()
 
     @property
     def folder(self) -> Path:
-        """Folder of the files; made on first use."""
+        """Folder of the files, created on first use."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="qdebug-pytest-"))
         return self._folder
@@ -96,7 +96,7 @@ class ComparisonLedger:
         """Add a comparison.
 
         Args:
-            entry: Plain values, as from `comparing.entry`.
+            entry: The entry, from `comparing.entry`, as JSON values.
         """
         self._noted += 1
         name = file_name(f"{entry['test']} {self.worker} {self._noted}")
@@ -123,7 +123,7 @@ class ComparisonLedger:
         path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     def summary(self, settings: Settings) -> list[str]:
-        """Return the lines of the summary; empty if nothing was compared."""
+        """Return the lines of the terminal summary; empty if nothing was compared."""
         entries = self.entries()
         if not entries:
             return []
@@ -144,10 +144,10 @@ class ComparisonLedger:
             lines.append(f"recordings of failed tests are in {safe_text(settings.folder)}")
         return lines
 
-    def cut_off(self, settings: Settings) -> list[str]:
-        """Return one line per recording of this run whose process died, with the command that rebuilds it."""
+    def unfinished_lines(self, settings: Settings) -> list[str]:
+        """Return one line for each recording that this run left unfinished, with the command that recovers it."""
         journals = sorted(settings.folder.glob("*.h5.journal"))
-        recent = [journal for journal in journals if journal.stat().st_mtime >= self.began]
+        recent = [journal for journal in journals if journal.stat().st_mtime >= self.start_time]
         from qdebug.present.shell import command
 
         lines = [
@@ -157,6 +157,6 @@ class ComparisonLedger:
         return [*lines, *([f"{len(recent) - _MAX_LINES} more are incomplete"] if len(recent) > _MAX_LINES else [])]
 
     def remove(self) -> None:
-        """Delete the files."""
+        """Delete the folder with its files."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Golden recordings: written on request next to the tests, and compared with from then on."""
+"""Golden recordings next to the tests: written with --qdebug-regen, and compared with in all other runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WRITTEN = "golden recording written"
 
 
 class Regression:
-    """Checks recordings against golden ones in a folder next to the test, named after the test file and the test.
+    """Checks recordings against golden ones: `TEST_FILE/TEST.h5` next to the test file.
 
     Args:
         item: The test.
@@ -39,7 +39,7 @@ class Regression:
         """Return the path of a golden recording.
 
         Args:
-            name: Its name, if a test has several; "" for a single one.
+            name: Name of the check, if the test has several; "" for a single one.
         """
         test = self._item.path
         owners = [node.name for node in self._item.listchain() if isinstance(node, pytest.Class)]
@@ -53,8 +53,8 @@ class Regression:
 
         Args:
             recording: A recorder (which is then closed), a path, or an open recording.
-            name: Its name, if a test has several checks.
-            **bounds: Limits by name, in place of the project's: min_sqnr, max_lsb, atol, rtol, max_saturation,
+            name: Name of the check, if the test has several.
+            **bounds: Limits by name, which override the project's: min_sqnr, max_lsb, atol, rtol, max_saturation,
                 min_output_sqnr.
 
         Returns:
@@ -74,7 +74,7 @@ class Regression:
             hint = "If the network was changed on purpose, write the golden recording again: pytest --qdebug-regen."
             raise AlignmentError(error.message, hint=hint) from None
         except QdebugError as error:
-            raise error.with_traceback(None) from None  # our traceback would not help
+            raise error.with_traceback(None) from None  # a traceback through the plugin would not help
 
     def _check(
         self, recording: str | Path | Recording | Recorder, name: str, bounds: dict[str, Any]

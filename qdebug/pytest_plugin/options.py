@@ -1,4 +1,4 @@
-"""Options of the plugin: on the command line, or by the same name in the ini file."""
+"""Options of the plugin, on the command line or in the ini file."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Settings:
     """The options of a run.
 
     Args:
-        reference: Reference recording for markers without one.
+        reference: Reference recording for markers that do not name one.
         limits: The limits file; None for the project's limits, if any.
         keep: "failed", "always" or "never".
         folder: Folder of the tests' recordings.
-        report: File for the list of all comparisons; None without one.
-        regen: Whether golden recordings are written rather than compared with.
+        report: File for the list of all comparisons; None to write no list.
+        regen: Whether to write golden recordings instead of comparing with them.
         root: The project's folder.
     """
 
@@ -73,18 +73,18 @@ def settings(config: pytest.Config) -> Settings:
     if keep not in _KEEP:
         raise pytest.UsageError(f"--qdebug-keep is {keep!r}; expected {', '.join(_KEEP)}")
     return Settings(
-        reference=_path(config, "reference"),
-        limits=_path(config, "limits"),
+        reference=_path_option(config, "reference"),
+        limits=_path_option(config, "limits"),
         keep=keep,
-        folder=_path(config, "dir") or config.rootpath / "qdebug-recordings",
-        report=_path(config, "report"),
+        folder=_path_option(config, "dir") or config.rootpath / "qdebug-recordings",
+        report=_path_option(config, "report"),
         regen=bool(config.getoption("qdebug_regen")),
         root=config.rootpath,
     )
 
 
-def _path(config: pytest.Config, name: str) -> Path | None:
-    """Return a path option: relative to the current folder on the command line, else to the folder of the ini file."""
+def _path_option(config: pytest.Config, name: str) -> Path | None:
+    """Return a path option. It is relative to the current folder if given on the command line, else to the ini file."""
     from_command_line: str | None = config.getoption(f"qdebug_{name}")
     if from_command_line:
         return config.invocation_params.dir / from_command_line

@@ -17,9 +17,9 @@ def failure_section(error: BaseException, recorder: Any, settings: Settings, *, 
         error: Why the test failed.
         recorder: The test's recorder; None without one.
         settings: The settings.
-        shown: The rest of the report, whose lines are not repeated.
+        shown: The report so far, whose lines are not repeated.
     """
-    comparison = _comparison(error)
+    comparison = _find_comparison(error)
     if comparison is None and recorder is None:
         return ""
     from qdebug.present.failure import failure_lines, open_command
@@ -28,7 +28,7 @@ def failure_section(error: BaseException, recorder: Any, settings: Settings, *, 
     lines: list[str] = []
     if comparison is not None:
         details = failure_lines(comparison.result)
-        if details[-1] not in shown:  # a marker's message has only the first line, an assertion's has all
+        if details[-1] not in shown:  # an assertion's message has all lines, but a marker's has only the first
             lines = details[2:] if details[0] in shown and len(details) > 2 and not details[1] else details
         if comparison.files is not None:
             lines.append(f"open it: {open_command(comparison.result, comparison.files)}")
@@ -37,7 +37,7 @@ def failure_section(error: BaseException, recorder: Any, settings: Settings, *, 
     return "\n".join(lines)
 
 
-def _comparison(error: BaseException) -> Any:
+def _find_comparison(error: BaseException) -> Any:
     """Return the failed comparison behind an error; None if there is none."""
     if "qdebug.testing" not in sys.modules:
         return None  # nothing was compared, so do not import numpy

@@ -1,1 +1,1 @@
-"""Finds the fewest changes that restore a backend's outputs, and proves them by replay."""
+"""Find the fewest changes that restore a backend's outputs, and prove them by replay."""

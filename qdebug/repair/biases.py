@@ -1,4 +1,4 @@
-"""Biases under edits: a bias quantized with the scale of its sums is requantized when that scale changes."""
+"""Biases under edits. The scale of a quantized bias is that of its sums, so it is requantized if that scale changes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ChangedBias:
 
     Args:
         values: Real values, float32, in the recorded shape.
-        codes: Its codes, or None for a float bias.
-        is_changed: Whether the values differ from before.
+        codes: Quantization of the bias, or None for a float bias.
+        is_changed: Whether the values differ from the recorded ones.
     """
 
     values: np.ndarray
@@ -52,21 +52,21 @@ def changed_biases(
         if not bias:
             continue
         source = nodes.codes_of(real_node.inputs[0])
-        carrier = unit_tensors.get(source, source)
-        has_new_scale = name in change.shifts or carrier in change.quants
+        unit_tensor = unit_tensors.get(source, source)
+        has_new_scale = name in change.shifts or unit_tensor in change.quants
         if not has_new_scale and change.constants.keys().isdisjoint({(name, bias), weight}):
             continue
         recorded_values = np.asarray(real_values(nodes.run, bias), np.float32)
         new_values = change.constants.get((name, bias))
         if new_values is None:
-            new_values = _unrounded(nodes, unit.node, bias, recorded_values)
+            new_values = _prefer_unrounded(nodes, unit.node, bias, recorded_values)
         new_values = np.asarray(new_values, np.float32).reshape(recorded_values.shape)
         if name in change.shifts:  # the shift applies to the result, but a Gemm multiplies its bias by beta
             beta = np.asarray(real_node.attrs.get("beta", 1.0), np.float32)
             new_values = np.asarray(new_values + change.shifts[name].reshape(recorded_values.shape) / beta)
-        input_quant = None if source in change.floats else change.quants.get(carrier) or nodes.quant_of(source)
+        input_quant = None if source in change.floats else change.quants.get(unit_tensor) or nodes.quant_of(source)
         weight_quant = weight_codes.get(weight) if weight in change.constants else nodes.quant_of(weight[1])
-        codes = _bias_codes(input_quant, weight_quant, new_values) if _is_coded(nodes, bias) else None
+        codes = _sum_scale_codes(input_quant, weight_quant, new_values) if _is_coded(nodes, bias) else None
         values = new_values if codes is None else np.asarray(dequantize(quantize(new_values, codes), codes))
         values = values.astype(np.float32)
         is_changed = not np.array_equal(values, recorded_values, equal_nan=True)
@@ -74,8 +74,11 @@ def changed_biases(
     return biases
 
 
-def _unrounded(nodes: ChangeableNodes, node: Node, bias: str, values: np.ndarray) -> np.ndarray:
-    """Return the reference's bias if the recorded values are its codes, so that it is not rounded twice."""
+def _prefer_unrounded(nodes: ChangeableNodes, node: Node, bias: str, values: np.ndarray) -> np.ndarray:
+    """Return the reference's bias if the recorded values are that bias rounded to codes, else the recorded values.
+
+    A new scale would otherwise round the bias a second time.
+    """
     quant = nodes.quant_of(bias)
     original = None if quant is None else nodes.reference_constants(node).get((node.name, bias))
     if quant is None or original is None:
@@ -103,10 +106,10 @@ def _is_coded(nodes: ChangeableNodes, bias: str) -> bool:
     return is_integer(quant.dtype) if quant is not None else nodes.run.load(bias).dtype.kind == "i"
 
 
-def _bias_codes(
+def _sum_scale_codes(
     input_quant: QuantParams | None, weight_quant: QuantParams | None, bias: np.ndarray
 ) -> QuantParams | None:
-    """Return the codes of a bias: input scale x weight scale, zero point 0.
+    """Return int32 codes of a bias at the scale of the sums: input scale x weight scale, with zero point 0.
 
     Return None if a factor is in float, or if these codes cannot represent the bias.
 

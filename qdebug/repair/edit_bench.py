@@ -1,4 +1,4 @@
-"""Edits chosen by the user: those available for a node, and their effect on the outputs, sample by sample."""
+"""Edits for the user to choose from: the edits of a node, and their effect on the outputs, sample by sample."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EditEffect:
 
 
 class EditBench:
-    """Offers the edits of `qdebug repair`, fitted to the same samples and replayed identically.
+    """Offers the same edits as `qdebug repair`, fitted to the same samples, and replays those that are chosen.
 
     Args:
         session: The two runs.
@@ -88,10 +88,10 @@ class EditBench:
         """Yield the effect of edits on the outputs, after each sample, over all samples so far.
 
         Args:
-            edits: Names of edits. Each tensor and each node in float may occur in only one of them. Without any, the
-                whole network is replayed, which shows the effect of the replay itself.
+            edits: Names of edits. No two of them may change the same tensor or leave the same node in float. If empty,
+                the whole network is replayed, which shows the effect of the replay itself.
             places: Samples and steps.
-            whole_run: Also replay nodes that no edit reaches.
+            whole_run: Whether to also replay nodes that no edit reaches.
 
         Raises:
             UsageError: There is no such edit.
@@ -131,7 +131,7 @@ class EditBench:
 
         Args:
             edits: Names of the chosen edits.
-            candidates: The edits to try. Each replaces the chosen ones that it undoes.
+            candidates: The edits to try. Each replaces the chosen edits that conflict with it.
             places: Samples and steps to measure over.
 
         Yields:
@@ -165,7 +165,7 @@ class EditBench:
         return effect
 
     def fidelity_db(self) -> float:
-        """Return how close a replay without edits is to the recorded outputs, see `qdebug.repair.find`."""
+        """Return the SQNR in dB of a replay without edits against the recorded outputs, see `measure_fidelity`."""
         if self._fidelity_db is None:
             first_place = next(iter(self._session.backend.places()))
             self._fidelity_db = measure_fidelity(self._session, self._search.arithmetic, first_place, self._on_progress)
@@ -175,4 +175,4 @@ class EditBench:
 def _worst_sqnr(effect: EditEffect, *, of_edited: bool) -> float:
     """Return the smallest known SQNR of the outputs, or NaN if none is known."""
     levels = [(output.trial if of_edited else output.now).sqnr_db for output in effect.outputs]
-    return min((output for output in levels if output is not None and not math.isnan(output)), default=math.nan)
+    return min((level for level in levels if level is not None and not math.isnan(level)), default=math.nan)

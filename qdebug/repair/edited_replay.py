@@ -1,4 +1,4 @@
-"""Replays a backend's outputs with some changed nodes, from the first change on. Begin at `EditedReplay`.
+"""Replay a backend's outputs with some changed nodes, from the first change on. The entry point is `EditedReplay`.
 
 Tensors that no change reaches keep their recorded values. A node that is changed, or that reads real numbers in place
 of recorded codes, is computed on real numbers with the backend's constants and rounded to its codes. All others are
@@ -33,7 +33,7 @@ from qdebug.replay.stacked import LATEST_OPSET, MAX_STACKED_ELEMENTS, MAX_STACKE
 __all__ = ["Change", "EditedReplay", "merge_changes"]
 
 _MAX_COMPARED = 64
-"""Number of elements up to which a tensor is compared between runs before stacking."""
+"""Maximum number of elements of a tensor that is checked for equality between runs before it is stacked."""
 _RunOutputs = tuple[tuple[int, ...], Mapping[str, np.ndarray]]
 """One or several runs, and the outputs of a node in them by name, stacked along the first axis."""
 
@@ -45,9 +45,9 @@ class Change:
     Args:
         nodes: Nodes that are computed on real numbers, by name.
         constants: Real values that replace recorded constants, by node and name.
-        floats: Tensors that stay real numbers, and the bounds of a fused clamp.
+        floats: Tensors that stay real numbers, each with the bounds of the clamp that its codes implied.
         quants: Tensors that are rounded to different codes.
-        shifts: Terms added to a node's result, by node. They broadcast.
+        shifts: Terms that are added to a node's result, by node. They broadcast.
     """
 
     nodes: frozenset[str] = frozenset()
@@ -84,7 +84,7 @@ class EditedReplay:
         self._is_stackable: dict[tuple[str, tuple[bool, ...]], bool] = {}
         self._states = ReplayStates[_ReplayedValues]()
         self._marks: set[int] = set()
-        """Positions of nodes that some change touched, before which states are stored."""
+        """Positions of nodes that some change has affected. States are stored before these nodes."""
         self._shapes: dict[tuple[str, tuple[int, int]], tuple[int, ...]] = {}
         graph = backend.graph
         readers = {name: position for position, node in enumerate(graph.nodes) for name in node.inputs}
@@ -96,12 +96,12 @@ class EditedReplay:
         """Return the network's outputs as real values, by name, for each of the given places.
 
         A node with independent samples runs once for all places, on stacked data. Memory grows with the number of
-        places, see `grouped`.
+        places, see `group_places`.
 
         Args:
             change: The change.
             places: Samples and steps.
-            everything: Also compute nodes that no change reaches, which shows how exact the replay is.
+            everything: Whether to also compute nodes that no change reaches, which shows how exact the replay is.
 
         Raises:
             KernelError: A node cannot be computed.
@@ -119,14 +119,14 @@ class EditedReplay:
                     self._on_progress(position, len(graph.nodes))
                 if position in self._marks and position > start:
                     self._states.keep(runs, digests, position, values)
-                self._compute(node, change, values, everything=everything)
+                self._compute_node(node, change, values, everything=everything)
                 for name in dict.fromkeys(node.inputs):
                     if self._last_readers.get(name) == position:
                         values.drop(name)
         return [{name: values.real(name, run) for name in graph.outputs} for run in range(len(places))]
 
-    def _compute(self, node: Node, change: Change, values_so_far: _ReplayedValues, *, everything: bool) -> None:
-        """Compute a node in the runs in which the node or one of its inputs is changed."""
+    def _compute_node(self, node: Node, change: Change, values_so_far: _ReplayedValues, *, everything: bool) -> None:
+        """Compute a node, in all runs if it is edited or reads real numbers, else in those where an input changed."""
         is_edited = node.name in change.nodes or not change.floats.keys().isdisjoint(node.outputs)
         is_edited = is_edited or not change.quants.keys().isdisjoint(node.outputs)
         is_real = is_edited or values_so_far.reads_real(node)
@@ -142,7 +142,7 @@ class EditedReplay:
                 values_so_far.store(computed_runs, outputs)
 
     def group_places(self, places: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
-        """Group places that are replayed together: as many as fit into a core's cache."""
+        """Split places into groups that are replayed together, as large as fits into a core's cache."""
         group_size = (
             max(1, min(MAX_STACKED_RUNS, MAX_STACKED_ELEMENTS // self._max_elements(places[0]))) if places else 1
         )
@@ -182,7 +182,7 @@ class EditedReplay:
     def _compute_as_recorded(
         self, node: Node, values_so_far: _ReplayedValues, runs: tuple[int, ...]
     ) -> Iterator[_RunOutputs]:
-        """Compute a node on recorded values, and on codes if they are codes."""
+        """Compute a node in the form in which it was recorded: on codes if its tensors hold codes."""
 
         def compute(values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
             return run_as_recorded(self._run.graph, node, values, self._arithmetic)
@@ -258,7 +258,7 @@ class EditedReplay:
             name: _stacked(arrays) if name in varying_names else arrays[0] for name, arrays in values.items()
         }
         shape = (len(runs) * output_shape[0], *output_shape[1:])
-        if operators.of(node.op).reshapes:  # its stated shape is that of a single run
+        if operators.of(node.op).reshapes:  # the node states the shape of a single run
             return {node.outputs[0]: stacked_inputs[node.inputs[0]].reshape(shape)}
         with recorded_limits(self._run, values_so_far.places[runs[0]], times=len(runs)):
             results = job.compute(stacked_inputs)
@@ -273,7 +273,7 @@ class EditedReplay:
     ) -> bool:
         real_node, opset = real_form(node, self._run.graph.opset)
         is_varying = tuple(name in varying_names for name in real_node.inputs)
-        if not varying_names.issubset(real_node.inputs):  # inputs that hold scales or zero points of the run
+        if not varying_names.issubset(real_node.inputs):  # a scale or zero point that the run computed varies
             return False
         if (node.name, is_varying) not in self._is_stackable:
             inputs = [values[name][0] if name in values else None for name in real_node.inputs]
@@ -304,7 +304,7 @@ class _NodeRuns:
 
 
 class _ReplayedValues:
-    """Values computed so far in several runs that differ from the recording.
+    """The values so far in several runs, as far as they differ from the recording.
 
     Args:
         run: The recorded run.
@@ -327,7 +327,7 @@ class _ReplayedValues:
 
     @property
     def nbytes(self) -> int:
-        """Size of its arrays in bytes."""
+        """Size of all arrays in bytes."""
         return sum(
             array.nbytes
             for arrays_by_tensor in (self._stored, self._real_values)
@@ -384,7 +384,7 @@ class _ReplayedValues:
         self._real_values.setdefault(name, {})[run] = array
 
     def stored_form(self, name: str, run: int) -> np.ndarray:
-        """Return the current values of a tensor in the form in which it was recorded."""
+        """Return the current values of a tensor as it was recorded: codes or real values."""
         if run in self._stored.get(name, ()):
             return self._stored[name][run]
         place = self.places[run] if self.varies(name) else (0, 0)
@@ -399,7 +399,7 @@ class _ReplayedValues:
         return dequantize(self.stored_form(name, run), self._run.graph.tensors[name].quant)
 
     def input_of(self, real_node: Node, name: str, run: int) -> np.ndarray:
-        """Return an input of a node's real-valued form."""
+        """Return an input of the float operator that a node implements."""
         is_changed = run in self._stored.get(name, ()) or run in self._real_values.get(name, ())
         return self.real(name, run) if is_changed else read(self._run, self.places[run], real_node, name)
 
@@ -467,6 +467,6 @@ def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _are_same(arrays: Sequence[np.ndarray]) -> bool:
-    """Return whether a few numbers, such as a shape, are the same in all runs."""
+    """Return whether a small array, such as a shape, is the same in all runs. Large arrays count as different."""
     first_array = arrays[0]
     return first_array.size <= _MAX_COMPARED and all(np.array_equal(first_array, array) for array in arrays[1:])

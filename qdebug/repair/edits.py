@@ -75,7 +75,7 @@ class Edit(JsonObject):
 
     @property
     def name(self) -> str:
-        """Its name: its kind and its node."""
+        """The kind and the node."""
         return f"{self.kind} {self.unit.node.name}"
 
     @property
@@ -89,7 +89,10 @@ class Edit(JsonObject):
         return self.change.quants.get(self.unit.tensor) if self.kind in ("16-bit", "range") else None
 
     def replaces(self, other: Edit) -> bool:
-        """Return whether this edit replaces an earlier one: a node in float has no other, and a scale is set once."""
+        """Return whether this edit replaces an earlier one, because both set the same constant or the same codes.
+
+        An edit that leaves a node in float replaces all other edits of that node.
+        """
         own_change, other_change = self.change, other.change
         if self.kind == "float" and self.unit.node.name == other.unit.node.name:
             return True
@@ -154,12 +157,12 @@ class EditCatalog:
         return changed_biases(self.nodes, merged_change, codes)
 
     def _merged_change(self, edits: Sequence[Edit]) -> Change:
-        """Return the combined change of edits, with each edit's own biases."""
+        """Return the combined change of edits, before biases are adapted to the combined scales."""
         floats = {edit.unit.node.name for edit in edits if edit.kind == "float"}
         floats |= {name for edit in edits for name in edit.unit.readers if self.nodes.is_float(name)}
         float_spans: dict[str, tuple[float | None, float | None]] = {}
         for edit in edits:
-            # Outputs are read by whoever runs the net.
+            # A network output keeps its codes, since its readers are outside the network.
             has_inner_result = edit.unit.tensors.isdisjoint(self.nodes.run.graph.outputs)
             if edit.kind == "float" and edit.unit.tensor and has_inner_result and edit.unit.readers <= floats:
                 float_spans |= dict.fromkeys(edit.unit.tensors, self.nodes.float_span(edit.unit))
@@ -173,10 +176,10 @@ class EditCatalog:
             if name not in self._empty_edits:
                 self._empty_edits[name] = self._make_empty_edit(self.units[name])
             empty_edit, weights = self._empty_edits[name]
-            # No other edit repairs that.
+            # If the bias has the wrong scale, only these edits help.
             is_applicable = kind in ("bias-unit", "float") or self._inexactness[name] != "bias-unit"
             edit = (
-                (self._weight_edit(kind, empty_edit, weights) or self._result_edit(kind, empty_edit))
+                (self._make_weight_edit(kind, empty_edit, weights) or self._make_result_edit(kind, empty_edit))
                 if is_applicable
                 else None
             )
@@ -188,7 +191,7 @@ class EditCatalog:
         nodes, entry, name = self.nodes, self.nodes.entry(unit), unit.node.name
         self._inexactness[name] = self._find_inexactness(unit)
         reference_node = None if entry is None else nodes.reference_node(entry)
-        result_entry = nodes.planned(unit.tensor) or entry  # codes may absorb a clamp: use the codes after it
+        result_entry = nodes.planned(unit.tensor) or entry  # prefer the codes, into which a clamp may be folded
         empty_edit = Edit(
             kind="",
             unit=unit,
@@ -204,17 +207,17 @@ class EditCatalog:
         )
         return empty_edit, nodes.reference_constants(unit.node)
 
-    def _weight_edit(self, kind: str, empty_edit: Edit, weights: Constants) -> Edit | None:
-        """Return an edit of a weight or bias, or one that leaves the node in float."""
+    def _make_weight_edit(self, kind: str, empty_edit: Edit, weights: Constants) -> Edit | None:
+        """Return an edit of a node's weight or bias, or the one that leaves the node in float; None for other kinds."""
         nodes, node, edit_with = self.nodes, empty_edit.unit.node, partial(replace, empty_edit, kind=kind)
         key = node.name, nodes.weight(node)
         if kind == self._inexactness[node.name] == "bias-unit" and (bias := nodes.bias(node)):
             return edit_with(
                 change=replace(empty_edit.change, constants={(node.name, bias): real_values(nodes.run, bias)})
             )
-        if kind == "bias" and key[1] and (shift := self._shift(node)) is not None:
+        if kind == "bias" and key[1] and (shift := self._mean_error_shift(node)) is not None:
             return edit_with(change=replace(empty_edit.change, shifts={node.name: shift}))
-        if kind == "per-channel" and weights and (channel_quant := self._channel_codes(node, weights[key])):
+        if kind == "per-channel" and weights and (channel_quant := self._per_channel_codes(node, weights[key])):
             change = replace(empty_edit.change, constants={key: round_to_codes(weights[key], channel_quant)})
             return edit_with(change=change, size=4 * channel_quant.scale.size, codes={key: channel_quant})
         if kind == "equalize" and weights and (equalized_change := equalize_channels(nodes, empty_edit.unit, weights)):
@@ -225,10 +228,10 @@ class EditCatalog:
             return edit_with(change=replace(empty_edit.change, constants=weights), macs=macs, size=size, exact="")
         return None
 
-    def _result_edit(self, kind: str, empty_edit: Edit) -> Edit | None:
-        """Return an edit of the codes of a result."""
+    def _make_result_edit(self, kind: str, empty_edit: Edit) -> Edit | None:
+        """Return an edit of the codes of a node's result; None for other kinds, or if the edit does not apply."""
         unit, nodes, inexactness = empty_edit.unit, self.nodes, self._inexactness[empty_edit.unit.node.name]
-        # Other codes are rounded anew, to the nearest.
+        # A node with new codes is computed exactly and rounded to nearest.
         edit_with = partial(replace, empty_edit, kind=kind, exact=inexactness)
         quant, elements, rounder = nodes.result_quant(unit), nodes.elements(unit.node), frozenset({unit.rounder})
         if quant is None:
@@ -250,8 +253,11 @@ class EditCatalog:
 
     # -- parts of edits --------------------------------------------------------------------------------------
 
-    def _channel_codes(self, node: Node, values: np.ndarray) -> QuantParams | None:
-        """Return int8 codes of the reference's weight with a scale for each output channel, or None if it has these."""
+    def _per_channel_codes(self, node: Node, values: np.ndarray) -> QuantParams | None:
+        """Return int8 codes of the reference's weight, with a scale for each output channel.
+
+        Return None if the backend's weight does not have a single scale, or if the node has no output channels.
+        """
         axis = operators.output_axis(real_form(node, self.nodes.run.graph.opset)[0])
         if axis is None or not self.nodes.has_one_scale(self.nodes.weight(node)):
             return None
@@ -259,13 +265,13 @@ class EditCatalog:
         return weight_codes(values, axis % values.ndim, min_scale)
 
     def _find_inexactness(self, unit: ChangeableNode) -> str:
-        """Return the kind of edit that changes the backend's codes to exact sums, rounded to nearest.
+        """Return the kind of edit with which a node computes exact sums and rounds them to the nearest code.
 
-        "wide-sum" if some differ by more than rounding, or "bias-unit" if the bias scale differs from that of the sums;
-        "rounding" if more are off by one code than ties explain; "" if neither, or if unknown.
+        If a code is off by more than 1, this is "bias-unit" if the bias has another scale than the sums, else
+        "wide-sum". If more codes are off by 1 than ties explain, it is "rounding". Otherwise, or if unknown, it is "".
         """
         run, quant = self.nodes.run, self.nodes.result_quant(unit)
-        if quant is None or quant.qmin is None or quant.qmax is None:  # codes that are floats
+        if quant is None or quant.qmin is None or quant.qmax is None:  # no codes, or float codes without a range
             return ""
         rounder = run.graph.producer(unit.tensor)
         if rounder is None:
@@ -286,7 +292,7 @@ class EditCatalog:
             count += int(((recorded_codes > quant.qmin) & (recorded_codes < quant.qmax)).sum())
         return "rounding" if off_by_one > OTHER_ROUNDING_LEAST * count > 0 else ""
 
-    def _shift(self, node: Node) -> np.ndarray | None:
+    def _mean_error_shift(self, node: Node) -> np.ndarray | None:
         """Return the term that compensates for the mean own error of each channel of a product, or None if unknown."""
         real_node, _ = real_form(node, self.nodes.run.graph.opset)
         entry, bias = self.nodes.planned(node.outputs[0]), self.nodes.bias(node)

@@ -1,9 +1,9 @@
-"""Finds the fewest changes that restore a backend's outputs, proved on held-out samples. Begin at `find_repair`.
+"""Find the fewest changes that restore a backend's outputs, proved on held-out samples: `find_repair`.
 
 The error budget ranks the nodes. Their edits are tried by replay, and the edit with the largest gain for its cost is
 taken, until the goal is reached. Then edits are removed one at a time as long as the goal is met. The remaining set is
-minimal in the sense of delta debugging: without any one of them, the goal is missed (A. Zeller and R. Hildebrandt,
-"Simplifying and isolating failure-inducing input", IEEE Trans. Software Eng. 28, 2002).
+minimal in the sense of delta debugging: without any single one of its edits, the goal is missed (A. Zeller and
+R. Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE Trans. Software Eng. 28, 2002).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from qdebug.model.json_object import JsonObject
 from qdebug.repair.edited_replay import Change, EditedReplay
 from qdebug.repair.edits import Edit, EditCatalog
 from qdebug.repair.forms import find_nameless_results, quantizer_forms
-from qdebug.repair.model import run_score, write_repaired_model
+from qdebug.repair.model import score_model_run, write_repaired_model
 from qdebug.repair.replays import replays_of
 from qdebug.repair.search import Clock, EditCost, EditTrials, Score, Search, choose_half
 from qdebug.replay import Arithmetic
@@ -195,7 +195,7 @@ def find_repair(
     trials, places = search.trials, list(session.backend.places())
     held_out = [place for place in places if place not in search.places]
     is_minimal = False
-    if not options.minutes:  # without time, given edits are measured and nothing is searched
+    if not options.minutes:  # without time, only the initial edits are measured
         search.clock.stopped = "it had no time"
     try:
         search.run()
@@ -209,11 +209,11 @@ def find_repair(
             write_repaired_model(model, search.catalog, search.edits, out)
             outcome_text = "was written, but did not run"
             changed_quants = search.catalog.change(search.edits).quants
-            model_score = run_score(session, trials, out, places, changed_quants)
-        except QdebugError as error:  # the found edits remain
+            model_score = score_model_run(session, trials, out, places, changed_quants)
+        except QdebugError as error:  # the edits are still a result
             failure_text = f"the model with these edits {outcome_text}: {error.message} {error.hint or ''}".rstrip()
             notes.append(failure_text)
-    notes += _notes(search, options, has_one_sample=not held_out)
+    notes += _search_notes(search, options, has_one_sample=not held_out)
     notes += _whole_network_note(search, places)
     fidelity_db = measure_fidelity(session, search.arithmetic, places[0])
     return Repair(
@@ -238,9 +238,10 @@ def find_repair(
 
 
 def _choose_arithmetic(session: DiffSession, name: str | None, place: tuple[int, int]) -> Arithmetic:
-    """Return the arithmetic of replays: the requested one, or the default if the backend uses it.
+    """Return the arithmetic of replays: the requested one, or the default if it reproduces all nodes on codes.
 
-    If neither applies, the backend is explained, and the arithmetic with the closer replay is returned.
+    Otherwise the backend is explained, and whichever of the default and the explained arithmetic replays the recorded
+    outputs more closely is returned.
     """
     usual_preset, run = find_arithmetic(name or DEFAULT_PRESET), session.backend
     table = run.graph.tensors
@@ -268,7 +269,7 @@ def _choose_arithmetic(session: DiffSession, name: str | None, place: tuple[int,
 
 
 def _whole_network_note(search: Search, places: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Yield the effect of per-channel weights in the whole network, which most quantizers offer as a single option."""
+    """Yield a note on the effect of per-channel weights in all nodes, which most quantizers offer as one option."""
     edits_of_nodes = (search.catalog.edits_of(name, ("per-channel",)) for name in search.catalog.units)
     edits = [edit for node_edits in edits_of_nodes for edit in node_edits if search.cost.allows(edit)]
     if len(edits) > 1 and search.edits and not search.clock.stopped:
@@ -279,8 +280,8 @@ def _whole_network_note(search: Search, places: Sequence[tuple[int, int]]) -> It
         yield f"per-channel weights in all {len(edits)} nodes instead give {effect_text}"
 
 
-def _notes(search: Search, options: RepairOptions, *, has_one_sample: bool) -> Iterator[str]:
-    """Yield remarks on a finished search. `has_one_sample` means that it used the only sample."""
+def _search_notes(search: Search, options: RepairOptions, *, has_one_sample: bool) -> Iterator[str]:
+    """Yield notes on a finished search. `has_one_sample` means that no sample was left to hold out."""
     unchangeable_nodes = sorted(search.unchangeable_shares, key=lambda name: -search.unchangeable_shares[name])[
         :_MAX_NAMED
     ]
@@ -309,7 +310,7 @@ def _notes(search: Search, options: RepairOptions, *, has_one_sample: bool) -> I
 def _replayed_metric(search: Search) -> float | None:
     try:
         return search.trials.replayed_metric(search.places)
-    except (KernelError, NotRecordedError):  # of a sample that was not recorded as the first was
+    except (KernelError, NotRecordedError):  # a later sample may lack values that the first one has
         return None
 
 
@@ -403,7 +404,7 @@ def measure_fidelity(
     names = [name for name in run.graph.outputs if run.has(name, *place)]
     try:
         (replayed_outputs,) = EditedReplay(run, arithmetic, on_progress).outputs(Change(), [place], everything=True)
-    except (KernelError, NotRecordedError):  # of a node that no edit reached
+    except (KernelError, NotRecordedError):
         return math.nan
     if not names:
         return math.nan

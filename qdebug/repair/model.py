@@ -1,4 +1,4 @@
-"""Applies a repair to a quantized model and runs it, to compare the replayed outputs with the real ones."""
+"""Apply a repair to a quantized model and run it, to confirm the replayed outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qdebug.repair.edits import Edit, EditCatalog
 from qdebug.repair.search import EditTrials, Score
 from qdebug.session import DiffSession
 
-__all__ = ["run_score", "write_repaired_model"]
+__all__ = ["score_model_run", "write_repaired_model"]
 
 
 def write_repaired_model(model: Path, catalog: EditCatalog, edits: Sequence[Edit], out: Path) -> None:
@@ -36,7 +36,7 @@ def write_repaired_model(model: Path, catalog: EditCatalog, edits: Sequence[Edit
 def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdit]:
     change = catalog.change(edits)
     for edit in edits:
-        main = edit.unit.tensor or edit.unit.node.outputs[0]
+        main_tensor = edit.unit.tensor or edit.unit.node.outputs[0]
         stays_float = edit.kind == "float" and edit.unit.tensor in change.floats
         for name in dict.fromkeys((edit.unit.node.name, *(node for node, _ in edit.change.constants))):
             unit = catalog.units[name]
@@ -48,30 +48,30 @@ def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdi
                 codes=edit.codes.get(key),
                 quant=edit.change.quants.get(tensor),
                 bias=change.shifts.get(name) if name in edit.change.shifts else None,
-                wide_sum=edit.exact == "wide-sum" and tensor == main,
-                keep_float=stays_float and tensor == main,
+                wide_sum=edit.exact == "wide-sum" and tensor == main_tensor,
+                keep_float=stays_float and tensor == main_tensor,
                 clamp=change.floats.get(tensor, (None, None)),
             )
-        handed_on = {name: None for name in sorted(edit.unit.tensors - {main}) if stays_float}
-        for tensor, quant in (handed_on | _requantized_tensors(catalog, edit, main)).items():
-            yield NodeEdit(tensor=tensor, quant=quant, keep_float=tensor in handed_on)
-    for (name, _), bias in catalog.biases(edits).items():  # last: their scales depend on all other changes
+        float_aliases = {name: None for name in sorted(edit.unit.tensors - {main_tensor}) if stays_float}
+        for tensor, quant in (float_aliases | _requantized_tensors(catalog, edit, main_tensor)).items():
+            yield NodeEdit(tensor=tensor, quant=quant, keep_float=tensor in float_aliases)
+    for (name, _), bias in catalog.biases(edits).items():  # last, since their scales depend on all other changes
         unit = catalog.units[name]
         yield NodeEdit(tensor=unit.tensor or unit.node.outputs[0], bias=bias.values, bias_codes=bias.codes)
 
 
-def _requantized_tensors(catalog: EditCatalog, edit: Edit, main: str) -> dict[str, QuantParams | None]:
-    """Return the codes of further tensors that change with an edit's result because nodes pass them on."""
+def _requantized_tensors(catalog: EditCatalog, edit: Edit, main_tensor: str) -> dict[str, QuantParams | None]:
+    """Return the new codes of further tensors, to which other nodes pass an edit's result without computing."""
     codes: dict[str, QuantParams | None] = {}
     for tensor, quant in edit.change.quants.items():
         unit_tensors = next(
             (unit.tensors for unit in catalog.units.values() if unit.tensor == tensor), frozenset({tensor})
         )
-        codes |= dict.fromkeys(sorted(unit_tensors - {main}), quant)
+        codes |= dict.fromkeys(sorted(unit_tensors - {main_tensor}), quant)
     return codes
 
 
-def run_score(
+def score_model_run(
     session: DiffSession,
     trials: EditTrials,
     model: Path,
@@ -82,10 +82,10 @@ def run_score(
 
     Args:
         session: The two runs.
-        trials: The measurement.
+        trials: Measures the outputs.
         model: The changed model.
         places: Samples and steps.
-        changed_quants: Changed codes of outputs.
+        changed_quants: New codes of the outputs whose codes changed.
 
     Raises:
         BackendError: The model does not run.

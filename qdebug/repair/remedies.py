@@ -1,4 +1,4 @@
-"""Tries edits on the nodes of a diagnosis, and measures the gain of each by replay."""
+"""Try edits on the nodes of a diagnosis, and measure the gain of each by replay."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ _AS_REFERENCE = "this node in float, as in the reference"
 _TRIED_CLASSES = (FaultClass.KERNEL, FaultClass.MODEL, FaultClass.QUANTIZATION)
 _PAIR = "REF BACKEND"
 _FEW_SAMPLES = 3
-"""Number of samples in which edits are chosen, including the worst."""
+"""Number of samples with which edits are chosen, including the worst one."""
 _MAX_TRIED_IN_FLOAT = 8
-"""Number of nodes to try in float, counting a node and the quantizer of its result as one."""
+"""Maximum number of nodes to try in float. A node and the quantizer of its result count as one."""
 _NEARLY_SHARE = 0.8
 """Fraction of the best edit's gain, in dB, above which a cheaper edit counts as equally good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NumberedRemedy:
-    """A remedy, and the number of the fault in the diagnosis that it addresses."""
+    """A remedy, and the index of its fault in the diagnosis."""
 
     fault: int
     remedy: Remedy
@@ -70,7 +70,7 @@ class _CachedRemedies:
 
     remedies: tuple[_NumberedRemedy, ...] = ()
     first_faults: tuple[int, ...] = ()
-    """Numbers of the faults that are best fixed first, in this order."""
+    """Indices of the faults to fix first, in this order."""
 
 
 def with_remedies(
@@ -86,8 +86,9 @@ def with_remedies(
     Args:
         session: The two runs.
         result: Their comparison.
-        pair: Names of the two recordings for use in commands.
-        thorough: Try edits on every named node, in all samples, rather than only on the first nodes in a few samples.
+        pair: The two recordings, as they appear in commands.
+        thorough: Whether to try edits on all diagnosed nodes with all samples, rather than on the first nodes with a
+            few samples.
         on_progress: Progress callback. It may raise to cancel a replay.
     """
     outputs = {name for fault in result.diagnosis for name in fault.share}
@@ -96,12 +97,12 @@ def with_remedies(
     cache_key = f"remedies of {[(fault.tensor, str(fault.fault)) for fault in result.diagnosis]} {thorough}"
     try_edits = partial(_try_edits, session, result, thorough=thorough, on_progress=on_progress)
     with one_thread(), np.errstate(all="ignore"):
-        cached_remedies = session.made_once(cache_key, _CachedRemedies, try_edits)
+        cached_remedies = session.load_or_compute(cache_key, _CachedRemedies, try_edits)
     faults = [
         replace(
             fault,
             remedies=tuple(
-                _with_pair(numbered.remedy, pair) for numbered in cached_remedies.remedies if numbered.fault == number
+                _insert_pair(numbered.remedy, pair) for numbered in cached_remedies.remedies if numbered.fault == number
             ),
         )
         for number, fault in enumerate(result.diagnosis)
@@ -113,8 +114,8 @@ def with_remedies(
     return replace(result, diagnosis=tuple(faults[number] for number in order))
 
 
-def _with_pair(remedy: Remedy, pair: str) -> Remedy:
-    # Only the first occurrence: a node name may contain the same text.
+def _insert_pair(remedy: Remedy, pair: str) -> Remedy:
+    # Replace only the first occurrence, since a node's name may contain the same text.
     return replace(remedy, command=remedy.command.replace(_PAIR, pair, 1))
 
 
@@ -125,7 +126,7 @@ def _try_edits(
     thorough: bool,
     on_progress: Callable[[int, int], object] | None,
 ) -> _CachedRemedies:
-    """Try edits, or none if the run cannot be replayed as recorded."""
+    """Try edits on the nodes of a diagnosis; on none if a replay is not close enough to the recording."""
     try:
         bench = EditBench(session, on_progress)
         trials = _Trials(bench, session, result, thorough=thorough)
@@ -133,15 +134,15 @@ def _try_edits(
             return _CachedRemedies(
                 remedies=tuple(_NumberedRemedy(fault=0, remedy=remedy) for remedy in trials.kernel_remedies())
             )
-        if not abs(bench.fidelity_db()) >= OUTPUT_MIN_SQNR:  # NaN where it cannot be replayed
+        if not abs(bench.fidelity_db()) >= OUTPUT_MIN_SQNR:  # written so that NaN, for no replay, gives no remedies
             return _CachedRemedies()
         float_remedy = trials.try_few_in_float() if result.status is Status.ACCUMULATED else None
         if float_remedy is None:
             return _CachedRemedies(remedies=tuple(trials.find_remedies()))
         first_faults, remedy = float_remedy
-        float_head = _NumberedRemedy(fault=first_faults[0], remedy=remedy)
+        numbered_float_remedy = _NumberedRemedy(fault=first_faults[0], remedy=remedy)
         return _CachedRemedies(
-            remedies=(*trials.find_remedies(None if thorough else first_faults[:1]), float_head),
+            remedies=(*trials.find_remedies(None if thorough else first_faults[:1]), numbered_float_remedy),
             first_faults=first_faults,
         )
     except QdebugError:  # no replay is possible; `qdebug repair` reports why
@@ -149,13 +150,13 @@ def _try_edits(
 
 
 class _Trials:
-    """Chooses edits in a few samples and measures them in all samples, up to a limit.
+    """Chooses edits with a few samples, and measures them with all samples, up to a limit.
 
     Args:
-        bench: Replays them.
+        bench: Replays edits.
         session: The two runs.
         result: Their comparison.
-        thorough: Whether to try all named nodes, in all samples.
+        thorough: Whether to try all diagnosed nodes, with all samples.
     """
 
     def __init__(self, bench: EditBench, session: DiffSession, result: RunComparison, *, thorough: bool) -> None:
@@ -173,7 +174,7 @@ class _Trials:
         Shares alone do not suffice: two errors may cancel, and one may hide another.
 
         Returns:
-            The numbers of their faults in the order of choice, and their combined gain, or None if it is small.
+            The indices of the chosen nodes' faults, in order, and the remedy; None if their combined gain is small.
         """
         number_by_edit, edits, output = (
             dict[str, int](),
@@ -189,7 +190,7 @@ class _Trials:
         gains_of_sets = dict[tuple[str, ...], dict[str, float]]()
 
         def gain_of(names: Sequence[str]) -> float:
-            gains_of_sets[tuple(names)] = self._gains(names, self._places)
+            gains_of_sets[tuple(names)] = self._measure_gains(names, self._places)
             return gains_of_sets[tuple(names)].get(output, -math.inf)
 
         chosen_names = (
@@ -201,7 +202,7 @@ class _Trials:
         if gains.get(output, 0.0) < REMEDY_MIN_GAIN:
             return None
         count = len(chosen_names)
-        remedy = self._remedy(
+        remedy = self._make_remedy(
             ", ".join(chosen_names),
             f"the first {count} nodes in float",
             gains,
@@ -212,10 +213,10 @@ class _Trials:
         return tuple(number_by_edit[name] for name in chosen_names), remedy
 
     def find_remedies(self, allowed_numbers: Collection[int] | None = None) -> Iterator[_NumberedRemedy]:
-        """Yield the edits with a gain, for each examined fault.
+        """Yield the remedies of each examined fault.
 
         Args:
-            allowed_numbers: Numbers of the faults to examine, or None for the first few.
+            allowed_numbers: Indices of the faults to examine, or None for the first few.
         """
         fault_numbers = (
             range(len(self._result.diagnosis) if self._thorough else REMEDY_NODES)
@@ -235,22 +236,22 @@ class _Trials:
                     yield _NumberedRemedy(fault=number, remedy=remedy)
 
     def kernel_remedies(self) -> Iterator[Remedy]:
-        """Yield the remedy of correct kernels, according to the graph and a known arithmetic."""
-        gains = self._gains([], self._places)
+        """Yield the remedy "fix the kernels", if a replay of the graph in a known arithmetic improves the outputs."""
+        gains = self._measure_gains([], self._places)
         first_fault = self._result.diagnosis[0]
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
             command = f"qdebug export repro {_PAIR} --node {shlex.quote(first_fault.node)} -o test_node.py"
             title, cost = "with correct kernels, replayed", "a kernel fix"
-            yield self._remedy("kernel", title, gains, cost=cost, command=command, nodes=None)
+            yield self._make_remedy("kernel", title, gains, cost=cost, command=command, nodes=None)
 
     def _node_remedies(self, fault: Diagnosis) -> Iterator[Remedy]:
-        """Yield the cheapest edit of a node whose gain is about as large as that of the best one."""
+        """Yield the cheapest edit of a node with about the gain of its best edit."""
         unit = self._bench.unit_of(fault.tensor)
         node = next(node for node in self._result.nodes if node.tensor == fault.tensor)
         is_quantization = fault.fault is FaultClass.QUANTIZATION
         kinds = _KINDS[main_part(node) if is_quantization else None]
         candidates = [] if unit is None else [edit for edit in self._bench.edits_of(unit) if edit.kind in kinds]
-        gains = [max(self._gains([edit.name], self._few_places).values(), default=0.0) for edit in candidates]
+        gains = [max(self._measure_gains([edit.name], self._few_places).values(), default=0.0) for edit in candidates]
         best_gain = max(gains, default=0.0)
         if best_gain < REMEDY_MIN_GAIN:
             return
@@ -259,7 +260,7 @@ class _Trials:
         yield from self._measure(edit.name, _AS_REFERENCE if is_as_reference else _EDIT_TITLES[edit.kind], [edit])
 
     def _network_remedies(self, fault: Diagnosis) -> Iterator[Remedy]:
-        """Yield the remedy of per-channel weights in the whole network, the usual first attempt."""
+        """Yield the remedy "per-channel weights in all nodes", which users usually try first."""
         node = next(node for node in self._result.nodes if node.tensor == fault.tensor)
         if fault.fault is FaultClass.QUANTIZATION and main_part(node) is ErrorPart.WEIGHTS:
             edits = list(self._bench.edits_everywhere("per-channel"))
@@ -267,14 +268,14 @@ class _Trials:
                 yield from self._measure("per-channel *", f"per-channel weights in all {len(edits)} nodes", edits)
 
     def _measure(self, name: str, title: str, edits: Sequence[Edit]) -> Iterator[Remedy]:
-        """Yield a remedy if it has a gain in all examined samples."""
-        gains = self._gains([edit.name for edit in edits], self._places)
+        """Yield a remedy if it has a gain over all examined samples."""
+        gains = self._measure_gains([edit.name for edit in edits], self._places)
         if max(gains.values(), default=0.0) >= REMEDY_MIN_GAIN:
             cost = "a graph fix" if title is _AS_REFERENCE else _cost_text(edits)
             command = f"qdebug repair {_PAIR} --kinds {edits[0].kind}"
-            yield self._remedy(name, title, gains, cost=cost, command=command, nodes=len(edits))
+            yield self._make_remedy(name, title, gains, cost=cost, command=command, nodes=len(edits))
 
-    def _remedy(
+    def _make_remedy(
         self, edit: str, title: str, gains: dict[str, float], *, cost: str, command: str, nodes: int | None
     ) -> Remedy:
         output_gains = tuple(OutputGain(output=output, db=gain) for output, gain in gains.items())
@@ -283,21 +284,21 @@ class _Trials:
             edit=edit, what=title, gains=output_gains, samples=samples, cost=cost, command=command, nodes=nodes
         )
 
-    def _gains(self, names: Sequence[str], places: Sequence[tuple[int, int]]) -> dict[str, float]:
-        """Return the SQNR gain of each output by the given edits, in dB, leaving out unknown gains."""
+    def _measure_gains(self, names: Sequence[str], places: Sequence[tuple[int, int]]) -> dict[str, float]:
+        """Return the gain in SQNR of each output from the given edits, in dB, without unknown gains."""
         try:
-            levels_before, levels_after = self._levels(names, places)
+            levels_before, levels_after = self._measure_levels(names, places)
         except QdebugError:
             return {}
         gains = {name: level - levels_before[name] for name, level in levels_after.items() if name in levels_before}
-        return {name: gain for name, gain in gains.items() if not math.isnan(gain)}  # infinite: it becomes identical
+        return {name: gain for name, gain in gains.items() if not math.isnan(gain)}  # inf: the output becomes identical
 
-    def _levels(
+    def _measure_levels(
         self, names: Sequence[str], places: Sequence[tuple[int, int]]
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Return the SQNR of each output without and with the given edits.
 
-        If a replay without edits differs from the recording, that replay is the baseline.
+        The baseline without edits is the recording, or a replay without edits if that differs from the recording.
         """
         *_, effect = self._bench.effects(names, places, whole_run=not self._is_exact)
         levels_now = {output.output: output.now.sqnr_db for output in effect.outputs if output.now.sqnr_db is not None}
@@ -306,15 +307,16 @@ class _Trials:
         }
         if self._is_exact or not names:
             return levels_now, levels_after
-        levels_before = self._levels_without_edits.get(len(places)) or self._levels([], places)[1]
+        levels_before = self._levels_without_edits.get(len(places)) or self._measure_levels([], places)[1]
         self._levels_without_edits[len(places)] = levels_before
         return levels_before, levels_after
 
 
 def _choose_greedily(names: Sequence[str], gain_of: Callable[[Sequence[str]], float], max_names: int) -> list[str]:
-    """Choose a few names greedily: the first one, then by gain on top of those chosen already.
+    """Choose a few names: the first one, then repeatedly the one that gains most in addition to those chosen.
 
-    Each round tries the better half of the previous one, and the last name is left out if it gains little.
+    Each round only tries the better half of the candidates of the previous round. The choice ends before a name that
+    gains little.
     """
     chosen_names, candidates, best = [names[0]], [*names[1:]], -math.inf
     while candidates and len(chosen_names) < max_names:
@@ -329,7 +331,7 @@ def _choose_greedily(names: Sequence[str], gain_of: Callable[[Sequence[str]], fl
 
 
 def _spread_places(places: Sequence[tuple[int, int]], max_places: int, worst_index: int) -> list[tuple[int, int]]:
-    """Return up to a number of samples, evenly spread and including a given one."""
+    """Return at most `max_places` places, evenly spread, including the worst one."""
     count = min(max_places, len(places))
     return [
         places[index]

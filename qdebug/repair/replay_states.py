@@ -1,4 +1,4 @@
-"""States of earlier replays, from which a replay with the same changes so far can continue.
+"""States of earlier replays, from which a replay with the same changes up to that node can continue.
 
 A search tries many sets of edits in sequence, most of which differ in few nodes.
 """
@@ -11,13 +11,13 @@ from typing import Generic, Protocol, Self, TypeVar
 __all__ = ["STATES_BYTES", "ReplayStates"]
 
 STATES_BYTES = 256 << 20
-"""Maximum memory for states."""
+"""Maximum memory for all states, in bytes."""
 _MIN_BYTES = 4 << 10
-"""Minimum memory that a state takes in addition to its arrays."""
+"""Estimated memory of a state without its arrays, in bytes."""
 
 
 class _Values(Protocol):
-    """Values that differ from the recording."""
+    """The values of a replay that differ from the recording."""
 
     @property
     def nbytes(self) -> int:
@@ -31,7 +31,7 @@ class _Values(Protocol):
 
 V = TypeVar("V", bound=_Values)
 Runs = tuple[tuple[tuple[int, int], ...], bool]
-"""Places that are replayed together, and whether all nodes are."""
+"""Places that are replayed together, and whether all nodes are replayed, not only those that a change reaches."""
 Changes = Mapping[int, bytes]
 """A digest of the change of each changed node, by the node's position."""
 

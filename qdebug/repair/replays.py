@@ -26,12 +26,12 @@ __all__ = ["ReplayTask", "Replays", "replays_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTask:
-    """Samples to replay together with a set of edits.
+    """Samples that are replayed together, with the same edits.
 
     Args:
         edits: Names of the edits.
         places: Samples and steps.
-        everything: Also compute nodes that no edit reaches.
+        everything: Whether to also compute nodes that no edit reaches.
     """
 
     edits: tuple[str, ...]
@@ -85,7 +85,7 @@ def _replay_task(catalog: EditCatalog, replay: EditedReplay, task: ReplayTask) -
 
 
 class _Worker(threading.local):
-    """State that a worker keeps between replays of one search."""
+    """Caches the state of a search in a worker between replays."""
 
     search_id: str = ""
     catalog_and_replay: tuple[EditCatalog, EditedReplay] | None = None
@@ -98,15 +98,15 @@ def _replay_in_worker(search: str, version: str, pickled_search: bytes, task: Re
     """Run replays in a worker.
 
     Args:
-        search: Identity of the search.
-        version: Version of the requesting qdebug.
+        search: Unique id of the search.
+        version: Version of qdebug in the process that runs the search.
         pickled_search: The pickled paths, only sample, pairs, compared tensors, fitting samples, and arithmetic.
         task: The task.
     """
     check_version(version)
     if _worker.catalog_and_replay is None or _worker.search_id != search:
-        _worker.catalog_and_replay = None  # frees the previous search before the next one starts
-        arguments = pickle.loads(pickled_search)  # noqa: S301  above, by this program
+        _worker.catalog_and_replay = None  # free the state of the previous search first
+        arguments = pickle.loads(pickled_search)  # noqa: S301  pickled by `replays_of`
         paths, sample, pairs, entries, places, arithmetic = arguments
         reference, backend = (as_compared(open_sample(path, sample)) for path in paths)
         catalog = EditCatalog(GraphCheck(reference, backend, pairs), entries, places)

@@ -1,4 +1,4 @@
-"""Alternative scales for a quantized network: for a result, a weight, operands that share one, successive weights."""
+"""Better scales for a quantized network: for results, weights, operands that share a scale, and successive weights."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def _choose_codes(calibrator: Calibrator, values: Iterable[np.ndarray], quant: Q
     scheme = with_codes_of(quant, QuantScheme(rule="onnxruntime"))
     if scheme.dtype != quant.dtype or quant.scale.size > 1:  # no scheme describes these codes
         return None
-    if (quant.zero_point == scheme.middle).all():  # some backends support no others
+    if (quant.zero_point == scheme.middle).all():  # keep it there, since some backends support no other zero point
         scheme = replace(scheme, kind="symmetric")
     try:
         return calibrate(calibrator, counter.histogram(), scheme)[0]
-    except UsageError:  # no values, or some without code
+    except UsageError:  # there are no values, or some have no code
         return None
 
 
@@ -79,8 +79,8 @@ def weight_codes(values: np.ndarray, axis: int | None, min_scale: np.ndarray | f
 
     Args:
         values: The weight.
-        axis: The dimension with a scale for each index, or None for a single scale.
-        min_scale: Minimum scale for each index.
+        axis: The dimension along which there is a scale per index, or None for a single scale.
+        min_scale: Minimum scale, for all or for each index.
     """
     other_axes = tuple(other_axis for other_axis in range(values.ndim) if other_axis != axis)
     scale = np.maximum(np.abs(values).max(axis=other_axes) / 127, min_scale).astype(np.float32)
@@ -97,16 +97,18 @@ def round_to_codes(values: np.ndarray, quant: QuantParams) -> np.ndarray:
 def equalizing_factors(
     output_weight: np.ndarray, channel_axis: int, input_weight: np.ndarray, sum_axis: int
 ) -> np.ndarray | None:
-    """Return the divisors for the channels between two weights that equalize their ranges.
+    """Return the factors for the channels between two weights with which both get the same ranges.
+
+    The first weight is divided by the factors, and the second one is multiplied by them.
 
     The formula is that of M. Nagel et al., "Data-Free Quantization through Weight Equalization and Bias Correction"
     (ICCV 2019), equation 11: s = sqrt(r1 * r2) / r2 with the largest magnitudes r1 and r2 of a channel.
 
     Args:
         output_weight: The weight that outputs the channels.
-        channel_axis: Its channel dimension.
-        input_weight: The weight that reads them.
-        sum_axis: Its channel dimension.
+        channel_axis: Dimension of these channels in `output_weight`.
+        input_weight: The weight that reads the channels.
+        sum_axis: Dimension of these channels in `input_weight`.
 
     Returns:
         float32, one positive factor per channel, or None if the two have different numbers of channels.
@@ -118,7 +120,7 @@ def equalizing_factors(
         other_axes = tuple(other_axis for other_axis in range(values.ndim) if other_axis != axis % values.ndim)
         ranges.append(np.abs(values).max(axis=other_axes).astype(np.float64))
     output_range, input_range = ranges
-    # Cross-layer equalization (Nagel et al. 2019): both ranges become sqrt(output_range * input_range).
+    # Both ranges become sqrt(output_range * input_range).
     is_usable = (output_range > 0) & (input_range > 0)  # all-zero channels allow any factor
     return np.where(is_usable, np.sqrt(output_range * input_range) / np.where(is_usable, input_range, 1), 1).astype(
         np.float32
@@ -126,14 +128,14 @@ def equalizing_factors(
 
 
 def widen_codes(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
-    """Return 16-bit codes with the range of narrower ones and of given values, with a margin.
+    """Return 16-bit codes that cover, with a margin, the range of narrower codes and of given values.
 
     Args:
         values: Real values of any shape, sample by sample.
         quant: The codes in use.
 
     Returns:
-        Codes with one scale, or None if those in use are not narrower or have several scales.
+        Codes with one scale, or None if the codes in use are not narrower or have several scales.
     """
     low, high = uniform_span(quant)
     if low is None or high is None or quant.qmin is None or quant.qmax is None:
@@ -154,7 +156,7 @@ def widen_codes(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams
 
 
 def separate_scale(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | None:
-    """Return a change that gives a branch its own scale, and 16 bits to its join with others.
+    """Return a change that gives a branch its own scale, and 16 bits to the tensor that joins the branches.
 
     Args:
         nodes: The nodes of the run.
@@ -222,7 +224,7 @@ def equalize_channels(
     factors = equalizing_factors(
         first_weight, output_axis % first_weight.ndim, second_weight, input_axis % second_weight.ndim
     )
-    if factors is None or not _lets_factors_through(nodes, unit, weights):
+    if factors is None or not _commutes_with_factors(nodes, unit, weights):
         return None
     channel = 1 if output_axis >= 0 else -1
     scaled_quant = _choose_codes(
@@ -264,8 +266,8 @@ def _input_channel_axis(real_node: Node, weight: np.ndarray) -> int | None:
     return 1 if groups == 1 else 0 if each_alone else None
 
 
-def _lets_factors_through(nodes: ChangeableNodes, unit: ChangeableNode, weights: Constants) -> bool:
-    """Return whether a factor on a node's weights commutes with the nodes up to its codes, by a trial."""
+def _commutes_with_factors(nodes: ChangeableNodes, unit: ChangeableNode, weights: Constants) -> bool:
+    """Return whether scaling a node's weights just scales its result, through all nodes up to its codes, by trial."""
     graph, run, path = nodes.run.graph, nodes.run, [unit.node]
     low, high = nodes.float_span(unit)
     if not nodes.places or low not in (None, 0, -math.inf) or high not in (None, math.inf):

@@ -1,4 +1,4 @@
-"""Tries edit sets by replay, and searches for the smallest set that reaches a goal."""
+"""Try edit sets by replay, and search for the smallest set that reaches a goal."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from qdebug.model.recording import shape_of
 from qdebug.repair.edits import KINDS, Edit, EditCatalog
 from qdebug.repair.replays import Replays, ReplayTask
 from qdebug.replay import Arithmetic
-from qdebug.running.output_metric import Metric, Outputs, confidence, evaluate_metric, find_metric
+from qdebug.running.output_metric import Metric, Outputs, confidence_interval, evaluate_metric, find_metric
 from qdebug.session import DiffSession
 
 __all__ = ["Clock", "EditCost", "EditSetScore", "EditTrials", "Score", "Search", "choose_half"]
 
 _MIN_SHARES = (1e-3, 1e-7, 0.0)
-"""Minimum shares of an output's error, by round: smaller ones follow once the larger ones are repaired."""
+"""Minimum share of an output's error in each round. Nodes with smaller shares follow once larger ones are repaired."""
 _NODES_PER_STEP = 6
 """Number of nodes with the largest shares whose edits are tried before one is taken."""
 
@@ -64,7 +64,7 @@ class Clock:
     """The time limit of a search, and its interruption.
 
     Args:
-        end_time: When it ends, by the monotonic clock.
+        end_time: When the search must end, by the monotonic clock.
         stopped: Why the search ended early, or "" if it was completed.
     """
 
@@ -85,7 +85,7 @@ class EditTrials:
         session: The two runs.
         replays: Replays the backend.
         metric: The metric.
-        labels: Labels by place, or None.
+        labels: The label of each place, or None.
     """
 
     def __init__(
@@ -98,20 +98,20 @@ class EditTrials:
         self._session, self._replays = session, replays
         self.metric, self._labels = metric, labels
         names = session.backend.graph.outputs
-        pairs = {name: session.entry(name) for name in names if _is_compared(session, name)}
+        pairs = {name: session.entry(name) for name in names if _has_partner(session, name)}
         partner_counts = Counter(entry.reference_tensor for entry in pairs.values())
         pairs_by_partner = {
             name if partner_counts[entry.reference_tensor] > 1 else entry.reference_tensor: entry
             for name, entry in pairs.items()
         }
-        # An output may have the name of another one's partner.
+        # The names clash if an output is named like the partner of another one. Then use the backend's names.
         self._pairs = pairs_by_partner if len(pairs_by_partner) == len(pairs) else pairs
         self._scores: dict[tuple[frozenset[str], tuple[tuple[int, int], ...]], EditSetScore] = {}
         self.count = 0
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """The backend's outputs by the name used here: that of the reference's partner, if unique."""
+        """The backend's outputs, by the name of their partner in the reference if that is unique."""
         return {title: entry.tensor for title, entry in self._pairs.items()}
 
     def reference_outputs(self, place: tuple[int, int]) -> Outputs:
@@ -131,7 +131,7 @@ class EditTrials:
         return next(self.scores([edits], places)).value
 
     def scores(self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]]) -> Iterator[EditSetScore]:
-        """Yield the score of each edit set lazily: a caller that stops early saves the other replays."""
+        """Yield the score of each edit set. Replays run on demand, so a caller that stops early saves the rest."""
         keys = [(frozenset(edit.name for edit in edits), tuple(places)) for edits in sets]
         new_sets = {key: edits for key, edits in zip(keys, sets, strict=True) if key not in self._scores}
         replayed_outputs = self._outputs(list(new_sets.values()), places)
@@ -150,7 +150,7 @@ class EditTrials:
     def _outputs(
         self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]], *, whole_run: bool = False
     ) -> Iterator[Outputs]:
-        """Yield the outputs with each set in each sample. The empty set has the recorded outputs, or replayed ones."""
+        """Yield the outputs of each set in each sample. The empty set is only replayed if `whole_run` is set."""
         names = (tuple(edit.name for edit in edits) for edits in sets if edits or whole_run)
         tasks = [ReplayTask(edits=edits, places=tuple(places), everything=whole_run) for edits in names]
         replays = self._replays(tasks)
@@ -177,7 +177,7 @@ class EditTrials:
             before=self.score([], places),
             after=evaluate_metric(self.metric, run_outputs, reference_outputs, self._labels_of(places)),
             reference=self.reference_metric(places),
-            interval=confidence(self.metric, run_outputs, reference_outputs, self._labels_of(places)),
+            interval=confidence_interval(self.metric, run_outputs, reference_outputs, self._labels_of(places)),
         )
 
     def score_edits(
@@ -188,12 +188,12 @@ class EditTrials:
         Args:
             edits: The edits.
             places: Samples and steps.
-            whole_run: Also replay nodes that no edit reaches.
+            whole_run: Whether to also replay nodes that no edit reaches.
         """
         return self.score_outputs(list(self._outputs([edits], places, whole_run=whole_run)), places)
 
     def replayed_metric(self, places: Sequence[tuple[int, int]]) -> float:
-        """Return the metric of a whole replay without edits. Its gain over the recording is not due to any edit.
+        """Return the metric of a whole replay without edits, whose gain over the recording is not due to any edit.
 
         Raises:
             KernelError: A node cannot be computed.
@@ -213,7 +213,7 @@ class EditTrials:
 
 
 def choose_half(session: DiffSession, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return half of the given samples, rounded up, so that the other half is not harder to repair.
+    """Return half of the given samples, rounded up, such that the other half is not harder to repair.
 
     Samples are sorted by the error of their outputs, worst first, and every second pair of neighbours goes to the other
     half. If the halves have equal size, the one with the larger error is returned.
@@ -231,14 +231,14 @@ def choose_half(session: DiffSession, places: Sequence[tuple[int, int]]) -> list
     return half if is_odd or not trials.score([], other_half) < trials.score([], half) else other_half
 
 
-def _is_compared(session: DiffSession, name: str) -> bool:
+def _has_partner(session: DiffSession, name: str) -> bool:
     """Return whether an output has a partner of the same size."""
-    entry = next((entry_ for entry_ in session.entries() if entry_.tensor == name), None)
+    entry = next((planned_node for planned_node in session.entries() if planned_node.tensor == name), None)
     if entry is None:
         return False
     sides = (session.backend, name), (session.reference, entry.reference_tensor)
-    places = [place for place in session.backend.places() if all(run.has(entry_, *place) for run, entry_ in sides)]
-    return all(len({math.prod(shape_of(run, entry_, *place)) for run, entry_ in sides}) == 1 for place in places)
+    places = [place for place in session.backend.places() if all(run.has(tensor, *place) for run, tensor in sides)]
+    return all(len({math.prod(shape_of(run, tensor, *place)) for run, tensor in sides}) == 1 for place in places)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,8 +246,8 @@ class EditCost:
     """Costs of edits, and the allowed ones.
 
     Args:
-        macs: Cost of performing all multiply-adds of the network in higher precision.
-        size: Cost of a megabyte.
+        macs: Cost of computing all multiply-adds of the network in higher precision.
+        size: Cost of a mebibyte.
         kinds: Allowed kinds of edits, or None for all.
         max_edits: Maximum number of edits, or None for no limit.
     """
@@ -258,7 +258,7 @@ class EditCost:
     max_edits: int | None = None
 
     def allows(self, edit: Edit) -> bool:
-        """Return whether an edit's kind is allowed, along with the edit for exact sums that it implies."""
+        """Return whether the kind of an edit is allowed, and that of the edit for exact sums that it includes."""
         return self.kinds is None or {edit.kind, *([edit.exact] if edit.exact else [])} <= set(self.kinds)
 
     def of(self, edit: Edit) -> float:
@@ -273,8 +273,8 @@ class Search:
     Args:
         session: The two runs.
         catalog: The possible edits.
-        trials: Measures them.
-        cost: Their costs.
+        trials: Measures edit sets.
+        cost: Costs of edits.
         places: Samples and steps to use.
         goal: The minimum value of the metric.
         clock: The time limit.
@@ -318,9 +318,9 @@ class Search:
             self.edits[:] = best_edits
 
     def _add_edits(self, best_score: EditSetScore) -> Iterator[EditSetScore]:
-        """Add edits, one at a time if few suffice, and yield the scores.
+        """Add edits, one at a time if few suffice, else many at once, and yield the scores.
 
-        If all of them together miss the goal, those with a gain of their own are added to the best set.
+        If even many edits miss the goal, single edits that gain something are added to the best set.
         """
         done_names, shares_by_node, min_shares, many_tried = set[str](), dict[str, float](), list(_MIN_SHARES), False
         max_edits = math.inf if self.cost.max_edits is None else self.cost.max_edits
@@ -332,7 +332,7 @@ class Search:
                 shares_by_node = self._shares_by_node(min_shares.pop(0))
                 continue
             front_names = untried_names[:_NODES_PER_STEP]
-            if not many_tried and len(untried_names) > len(front_names) and not self._few_suffice(front_names):
+            if not many_tried and len(untried_names) > len(front_names) and not self._do_few_suffice(front_names):
                 many_tried, best_edits = True, list(self.edits)
                 for score in self._add_many(untried_names):
                     if score > best_score or score.value >= self.goal:
@@ -349,7 +349,7 @@ class Search:
             if many_tried and not score > best_score:
                 done_names.update(front_names)
                 continue
-            if not score > best_score:  # no edit helps alone: keep the strongest edit of the worst node for now
+            if not score > best_score:  # no edit helps by itself, so take the strongest edit of the worst node
                 candidates = [
                     entry for entry in scored_edits if entry[2].unit.node.name == front_names[0]
                 ] or scored_edits
@@ -361,8 +361,8 @@ class Search:
             best_score = score
             yield best_score
 
-    def _few_suffice(self, names: Sequence[str]) -> bool:
-        """Return whether all edits of the given nodes together reach the goal, so that few edits suffice."""
+    def _do_few_suffice(self, names: Sequence[str]) -> bool:
+        """Return whether the strongest edits of a few nodes reach the goal together."""
         edits = list(self.edits)
         for name in names:
             for edit in self._strongest_edits(name):
@@ -370,7 +370,7 @@ class Search:
         return self._score(edits).value >= self.goal
 
     def _add_many(self, names: Sequence[str]) -> Iterator[EditSetScore]:
-        """Change as many nodes at once as the goal requires, worst first, without multiply-adds in float if possible.
+        """Change as many nodes at once as the goal requires, worst first, with as few nodes in float as possible.
 
         The number is doubled until the goal is reached, and then bisected. Edits without extra multiply-adds are
         applied to all nodes, including those with small shares, before any node is put in float.
@@ -388,7 +388,7 @@ class Search:
         float_edits = [edit for name in names for edit in self._allowed_edits(name, ("float",))]
         start_edits, ordered_edits = list(self.edits), [*cheap_edits, *float_edits]
         max_added = None if self.cost.max_edits is None else self.cost.max_edits - len(start_edits)
-        # If not all edits are allowed, nodes in float gain more than cheap edits.
+        # If only some of the edits are allowed, prefer nodes in float, which gain more than cheap edits.
         if max_added is not None and len(ordered_edits) > max_added:
             float_nodes = {edit.unit.node.name for edit in float_edits}
             ordered_edits = [*float_edits, *(edit for edit in cheap_edits if edit.unit.node.name not in float_nodes)][
@@ -468,10 +468,10 @@ class Search:
         return has_edit or any(self._allowed_edits(name, (kind,)) for kind in reversed(list(KINDS)))
 
     def prune(self) -> bool:
-        """Remove edits, and replace them by cheaper ones, while the goal is reached. Return whether this was completed.
+        """Remove edits, or replace them by cheaper ones, while the goal is reached. Return whether this was completed.
 
-        Half of them are removed at once first, then a quarter, and so on, so that few trials remove all superfluous
-        edits.
+        First half of the edits are removed at once, then a quarter, and so on, so that few trials remove all
+        superfluous edits.
         """
         size = len(self.edits) // 2
         while size > 1:

@@ -1,7 +1,7 @@
-"""Measures the outputs with more and more of the first or last layers in float, by replay.
+"""Measure the outputs with more and more of the first or last layers in float, by replay.
 
-Some quantizers leave the first convolutions of a network in float, for example `skip_conv_layers` of TVM. The curve
-tells how many of them pay.
+Some quantizers leave the first convolutions of a network in float, for example `skip_conv_layers` of TVM. The sweep
+shows how many such layers are worth their cost.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class FloatCount(JsonObject):
 
     Args:
         layers: Number of layers in float.
-        node: The layer that the count before leaves on codes, or "" for no layer in float.
-        op: Its operator.
+        node: The layer that is in float in addition to those of the previous count, or "" if no layer is in float.
+        op: Operator of this layer.
         score: The metric.
         macs: Multiply-adds in float, as a share of all.
         size: Additional bytes of weights.
@@ -142,7 +142,7 @@ def sweep_layers(
     """
     search = prepare_search(session, options, labels=labels)
     trials, places = search.trials, list(session.backend.places())
-    layers, stuck = _layers(search.catalog)
+    layers, stuck = _find_layers(search.catalog)
     if not layers:
         raise UsageError(
             "No node of the backend computes on codes and can be left in float.",
@@ -155,7 +155,7 @@ def sweep_layers(
     counts: list[FloatCount] = []
     try:
         for count in range(min(most, len(ordered)) + 1):
-            edits = _with_quantizers(search.catalog, ordered[:count])
+            edits = _add_quantizers(search.catalog, ordered[:count])
             if counts and search.clock.is_over():
                 stopped = search.clock.stopped
                 break
@@ -190,8 +190,8 @@ def sweep_layers(
     )
 
 
-def _layers(catalog: EditCatalog) -> tuple[list[Edit], list[str]]:
-    """Return the edits that leave each node on codes in float, in the order of the graph, and nodes without one."""
+def _find_layers(catalog: EditCatalog) -> tuple[list[Edit], list[str]]:
+    """Return the edits that leave a layer in float, in the order of the graph, and the layers without such an edit."""
     edits, stuck = list[Edit](), list[str]()
     for name, unit in catalog.units.items():
         if operators.of(unit.node.op).quantizes or catalog.nodes.is_float(name):
@@ -202,8 +202,8 @@ def _layers(catalog: EditCatalog) -> tuple[list[Edit], list[str]]:
     return edits, stuck
 
 
-def _with_quantizers(catalog: EditCatalog, layers: Sequence[Edit]) -> list[Edit]:
-    """Return edits together with those of the quantizers whose result only nodes in float read."""
+def _add_quantizers(catalog: EditCatalog, layers: Sequence[Edit]) -> list[Edit]:
+    """Return edits that leave layers in float, and those of the quantizers that only nodes in float then read."""
     names = {edit.unit.node.name for edit in layers}
     quantizers = (
         name

@@ -36,11 +36,11 @@ class ChangeableNode:
 
     Args:
         node: The backend node.
-        tensor: The codes of its result, computed by the node itself or by a quantizer after it, or "" if there are
-            none.
-        rounder: The node that produces the codes.
-        tensors: The codes, under all names that they have after nodes that do not compute.
-        readers: Names of the nodes that compute with the codes.
+        tensor: Tensor with the codes of the node's result, produced by the node itself or by a quantizer after it; ""
+            if there are none.
+        rounder: Name of the node that produces these codes.
+        tensors: All tensors with these codes, including those behind nodes that only move them.
+        readers: Names of the nodes that compute with these codes.
     """
 
     node: Node
@@ -85,7 +85,7 @@ class ChangeableNodes:
         return changeable_nodes
 
     def unit_of(self, name: str) -> ChangeableNode | None:
-        """Return the changeable node of a given name, which may be that of its quantizer, or None."""
+        """Return the changeable node with a name, or whose quantizer has this name; None if there is none."""
         if name in self.units:
             return self.units[name]
         return next((unit for unit in self.units.values() if unit.rounder == name), None)
@@ -93,7 +93,8 @@ class ChangeableNodes:
     def _quantized_node(self, quantizer: Node) -> Node | None:
         """Return the node whose result a quantizer rounds to codes, or None if the quantizer counts as a separate node.
 
-        It does if its input was moved before, unless it had the same codes before the move.
+        It does if its input comes from a node that only moves values, such as a Reshape. But if that node moves values
+        that were dequantized from the same codes, it is returned.
         """
         graph, producer = self.run.graph, self.run.graph.producer(quantizer.inputs[0])
         moving_node = producer if producer is not None and passes_codes_on(producer) else None
@@ -129,7 +130,7 @@ class ChangeableNodes:
         return ChangeableNode(node=node, tensor="", rounder="", tensors=frozenset(), readers=frozenset())
 
     def _computing_readers(self, tensors: frozenset[str]) -> frozenset[str]:
-        """Return the nodes that compute with codes, directly or after nodes that dequantize or move them."""
+        """Return the names of the nodes that compute with codes, directly or after these are dequantized or moved."""
         graph, names = self.run.graph, set[str]()
         for codes in tensors:
             for node in graph.consumers(codes):
@@ -181,7 +182,7 @@ class ChangeableNodes:
         return main_node(check.node, check.segment) or (check.segment.nodes[-1] if check.segment.nodes else None)
 
     def reference_constants(self, node: Node) -> Constants:
-        """Return the reference's weight and bias for a backend node, constants folded in, or none if shapes differ."""
+        """Return the reference's weight and bias for a backend node, with constants folded in; {} if shapes differ."""
         weight = self.weight(node)
         entry = next((self._by_tensor[name] for name in self._result_tensors(node) if name in self._by_tensor), None)
         check = None if entry is None or not weight else self.graphs.of(entry)
@@ -278,7 +279,7 @@ class ChangeableNodes:
                 yield clip_in_turn(real_values(reference, entry.reference_tensor, place), span)
 
     def float_span(self, unit: ChangeableNode) -> tuple[float | None, float | None]:
-        """Return the bounds of a result without its codes: those of a clamp that was folded into the code range."""
+        """Return the bounds of a result in float: those of the clamp that was folded into the code range, if any."""
         entry = self._by_tensor.get(unit.tensor)
         span = None if entry is None else folded_clamp(self._reference_replay.recording, self.run, entry)
         return span or (None, None)

@@ -1,1 +1,1 @@
-"""One node of a recorded run as a reproducer for a bug report."""
+"""Cut one node out of a recorded run, as a reproducer for a bug report."""

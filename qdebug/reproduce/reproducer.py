@@ -1,6 +1,6 @@
 """Cut one node out of a recorded run: its inputs, its recorded output and the expected output.
 
-Begin at `make_reproducer` for a quantized node and at `make_float_reproducer` for a float one.
+The entry points are `make_reproducer` for a quantized node and `make_float_reproducer` for a float node.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ __all__ = [
     "Cut",
     "FloatReproducer",
     "Reproducer",
-    "cut",
+    "cut_to_wrong_elements",
     "is_float_node",
     "make_float_reproducer",
     "make_reproducer",
 ]
 
 LARGE_BYTES = 1 << 20
-"""Inputs with more bytes than this are cut."""
+"""Size in bytes of a node's inputs above which the node is cut."""
 
 _ELEMENTWISE = frozenset({*PAIRS, "lookup", "requantize", "quantize", "dequantize"})
 _MAX_ELEMENTS = 64
@@ -57,8 +57,8 @@ class Cut:
 
     Args:
         unit: The part.
-        recorded: Its recorded output in the node's own layout.
-        kept: A clause about which elements it has; "" if all.
+        recorded: Recorded output of the part, in the node's own layout.
+        kept: A clause about the elements in the part; "" if it has all.
     """
 
     unit: Unit
@@ -66,13 +66,13 @@ class Cut:
     kept: str
 
 
-def cut(unit: Unit, recorded: np.ndarray, expected: np.ndarray) -> Cut | None:
-    """Cut a unit down to the operands of its wrong elements.
+def cut_to_wrong_elements(unit: Unit, recorded: np.ndarray, expected: np.ndarray) -> Cut | None:
+    """Return a unit with only the operands of its wrong elements.
 
     Args:
         unit: The unit.
-        recorded: Its recorded output, in the node's own layout.
-        expected: Its expected output.
+        recorded: Recorded output of the unit, in the node's own layout.
+        expected: Expected output of the unit.
 
     Returns:
         The part; None if no elements are wrong, or units of this kind cannot be cut.
@@ -92,7 +92,7 @@ def cut(unit: Unit, recorded: np.ndarray, expected: np.ndarray) -> Cut | None:
 
 
 def _cut_conv(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
-    """Keep a box of output positions around the worst element, and the filters of wrong elements inside the box."""
+    """Keep a box of output positions around the worst element, and the filters with wrong elements in the box."""
     if unit.channels_last:
         recorded = np.moveaxis(recorded, -1, 1)
         wrong = wrong[:, [0, -1, *range(1, wrong.shape[1] - 1)]]
@@ -101,23 +101,25 @@ def _cut_conv(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None
         Call(inputs=(), attrs=unit.attrs, opset=unit.opset, op=unit.op), x.codes.shape[2:], weight.codes.shape[2:]
     )
     worst = wrong[0]
-    near = wrong[(wrong[:, 0] == worst[0]) & (np.abs(wrong[:, 2:] - worst[2:]) < _MAX_BOX // 2).all(axis=1)][
+    near_wrong = wrong[(wrong[:, 0] == worst[0]) & (np.abs(wrong[:, 2:] - worst[2:]) < _MAX_BOX // 2).all(axis=1)][
         :_MAX_ELEMENTS
     ]
     groups = unit.attrs.get("group", 1)
-    filters = np.unique(near[:, 1]) if groups == 1 else np.arange(weight.codes.shape[0])
+    filters = np.unique(near_wrong[:, 1]) if groups == 1 else np.arange(weight.codes.shape[0])
     image: list[slice] = []
     begin, end = [], []
     for axis, (kernel, stride, dilation, before) in enumerate(
         zip(weight.codes.shape[2:], window.strides, window.dilations, window.begin, strict=True)
     ):
-        low, high = int(near[:, 2 + axis].min()), int(near[:, 2 + axis].max())
+        low, high = int(near_wrong[:, 2 + axis].min()), int(near_wrong[:, 2 + axis].max())
         first, last = low * stride - before, high * stride - before + (kernel - 1) * dilation + 1
         extent = x.codes.shape[2 + axis]
         image.append(slice(max(first, 0), min(last, extent)))
         begin.append(max(-first, 0))
         end.append(max(last - extent, 0))
-    boxes = tuple(slice(int(near[:, 2 + a].min()), int(near[:, 2 + a].max()) + 1) for a in range(len(image)))
+    boxes = tuple(
+        slice(int(near_wrong[:, 2 + a].min()), int(near_wrong[:, 2 + a].max()) + 1) for a in range(len(image))
+    )
     attrs = {**unit.attrs, "pads": (*begin, *end), "auto_pad": "NOTSET"}
     cut_unit = replace(
         unit,
@@ -130,19 +132,19 @@ def _cut_conv(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None
         channels_last=False,
     )
     kept_output = recorded[worst[0] : worst[0] + 1][(slice(None), filters, *boxes)]
-    place = ", ".join(f"{box.start} to {box.stop - 1}" for box in boxes)
+    positions_text = ", ".join(f"{box.start} to {box.stop - 1}" for box in boxes)
     return Cut(
         unit=cut_unit,
         recorded=kept_output,
-        kept=f"image {worst[0]}, filters {_numbers_text(filters)}, positions {place} of the output",
+        kept=f"image {worst[0]}, filters {_numbers_text(filters)}, positions {positions_text} of the output",
     )
 
 
 def _operand_rows(operand: Operand, rows: np.ndarray) -> Operand:
-    def of(values: np.ndarray) -> np.ndarray:
+    def select(values: np.ndarray) -> np.ndarray:
         return values[rows] if values.size > 1 else values
 
-    return Operand(codes=operand.codes[rows], scale=of(operand.scale), zero_point=of(operand.zero_point))
+    return Operand(codes=operand.codes[rows], scale=select(operand.scale), zero_point=select(operand.zero_point))
 
 
 def _cut_linear(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | None:
@@ -152,10 +154,10 @@ def _cut_linear(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut | No
         return None
     rows, columns = (np.unique(wrong[:_MAX_ELEMENTS, axis]) for axis in (0, 1))
 
-    def of(values: np.ndarray) -> np.ndarray:
+    def select(values: np.ndarray) -> np.ndarray:
         return values[..., columns] if values.size > 1 else values
 
-    right = Operand(codes=b.codes[:, columns], scale=of(b.scale), zero_point=of(b.zero_point))
+    right = Operand(codes=b.codes[:, columns], scale=select(b.scale), zero_point=select(b.zero_point))
     bias = unit.bias
     if bias is not None and bias.ndim and bias.shape[-1] > 1:
         bias = bias[..., columns]
@@ -173,14 +175,14 @@ def _cut_elementwise(unit: Unit, recorded: np.ndarray, wrong: np.ndarray) -> Cut
         return None
     if unit.out.scale.size > 1 or unit.out.zero_point.size > 1:
         return None
-    places = tuple(wrong[:_MAX_ELEMENTS].T)
+    positions = tuple(wrong[:_MAX_ELEMENTS].T)
     operands = tuple(
-        replace(operand, codes=np.broadcast_to(operand.codes, recorded.shape)[places]) for operand in unit.operands
+        replace(operand, codes=np.broadcast_to(operand.codes, recorded.shape)[positions]) for operand in unit.operands
     )
     return Cut(
         unit=replace(unit, operands=operands, channels_last=False),
-        recorded=recorded[places],
-        kept=f"{len(places[0])} wrong elements, the worst first",
+        recorded=recorded[positions],
+        kept=f"{len(positions[0])} wrong elements, the worst first",
     )
 
 
@@ -271,13 +273,13 @@ def make_float_reproducer(
         UsageError: The node or sample does not exist, or the node cannot be replayed.
     """
     backend = with_understood_graph(backend)
-    node, tensor = _find_or_fail(backend, name)
+    node, tensor = _require_node(backend, name)
     units = Units(backend)
     places = [place for place in units.places(node, tensor) if sample is None or place[0] == sample]
     if not places:
-        of_sample = "" if sample is None else f" for sample {sample}"
+        sample_text = "" if sample is None else f" for sample {sample}"
         raise UsageError(
-            f"Node {node.name!r} was not recorded with its inputs{of_sample}.",
+            f"Node {node.name!r} was not recorded with its inputs{sample_text}.",
             hint="Check what was recorded: qdebug info FILE.",
         )
     try:
@@ -320,7 +322,7 @@ def _find_node(backend: Recording, name: str) -> tuple[Node, str] | None:
     return None
 
 
-def _find_or_fail(backend: Recording, name: str) -> tuple[Node, str]:
+def _require_node(backend: Recording, name: str) -> tuple[Node, str]:
     node_and_tensor = _find_node(backend, name)
     if node_and_tensor is None:
         raise UsageError(
@@ -336,7 +338,7 @@ def _relative_error(replay: FloatReplay) -> float:
 
 
 def _expected_precision(backend: Recording, units: Units, node: Node, tensor: str) -> tuple[str, int]:
-    """Return the expected output's precision, and the number of siblings that have it if the node has none itself."""
+    """Return the precision of the expected output, and the number of siblings that show it; 0 if the node does."""
     own_judgement = judge_float(backend, node, tensor, units.places(node, tensor))
     if own_judgement.within:
         return _band_name(own_judgement.band.precision), 0
@@ -362,7 +364,7 @@ def _expected_precision(backend: Recording, units: Units, node: Node, tensor: st
 
 
 def _band_name(precision: str) -> str:
-    """Return the precision for a band: fp32 for exact, since another version of the kernel may round differently."""
+    """Return the precision to expect: fp32 instead of exact, since another kernel version may round differently."""
     return "fp32" if precision == "exact" else precision
 
 
@@ -441,7 +443,7 @@ def make_reproducer(
         UsageError: The node or sample does not exist, or the node cannot be computed in integers.
     """
     backend = with_understood_graph(backend)
-    node, tensor = _find_or_fail(backend, name)
+    node, tensor = _require_node(backend, name)
     units = Units(backend)
     source = units.missing(node, tensor) or units.find(node, tensor)
     if isinstance(source, str):
@@ -450,33 +452,33 @@ def make_reproducer(
             hint="List the nodes that can be replayed: qdebug explain BACKEND.",
         )
     with one_thread():
-        right_source = None if counterpart is None else _source_of(*counterpart)
-        expected = _expected_arithmetic(units, source, right_source)
-        return _reproduce(source, expected, sample=sample, whole=whole, reference=reference)
+        counterpart_source = None if counterpart is None else _source_of(*counterpart)
+        expected = _expected_arithmetic(units, source, counterpart_source)
+        return _reproduce_source(source, expected, sample=sample, whole=whole, reference=reference)
 
 
 def _source_of(recording: Recording, tensor: str) -> UnitSource | None:
-    """Return the source of a tensor's node in integer form, or None if it has none."""
+    """Return the source of the unit that computes a tensor, or None if its node has no integer form."""
     recording = with_understood_graph(recording)
     node, units = recording.graph.producer(tensor), Units(recording)
     source = None if node is None else units.missing(node, tensor) or units.find(node, tensor)
     return source if isinstance(source, UnitSource) else None
 
 
-class _Expected(NamedTuple):
+class _ExpectedArithmetic(NamedTuple):
     """The arithmetic of an expected output.
 
     Args:
         variant: The arithmetic.
-        evidence: A clause about why it is expected, if it does not reproduce the node itself.
+        evidence: A clause about why this arithmetic is expected, if it does not reproduce the node itself.
     """
 
     variant: Variant
     evidence: str = ""
 
 
-def _reproduce(
-    source: UnitSource, arithmetic: _Expected, *, sample: int | None, whole: bool, reference: str
+def _reproduce_source(
+    source: UnitSource, arithmetic: _ExpectedArithmetic, *, sample: int | None, whole: bool, reference: str
 ) -> Reproducer:
     node, backend, variant = source.computed, source.recording, arithmetic.variant
     place = _worst_place(source, variant) if sample is None else _place_of_sample(source, sample)
@@ -485,8 +487,8 @@ def _reproduce(
     expected = compute(unit, variant)
     wrong = int(np.count_nonzero(recorded != expected))
     inputs = tuple(backend.load(entry, *place) if entry else None for entry in node.inputs)
-    large = sum(array.nbytes for array in inputs if array is not None) > LARGE_BYTES and not whole
-    part = cut(unit, recorded, expected) if large else None
+    is_large = sum(array.nbytes for array in inputs if array is not None) > LARGE_BYTES and not whole
+    part = cut_to_wrong_elements(unit, recorded, expected) if is_large else None
     if part is None:
         part = Cut(unit=unit, recorded=recorded, kept="")
     return Reproducer(
@@ -509,7 +511,9 @@ def _reproduce(
     )
 
 
-def _expected_arithmetic(units: Units, source: UnitSource, right_source: UnitSource | None) -> _Expected:
+def _expected_arithmetic(
+    units: Units, source: UnitSource, counterpart_source: UnitSource | None
+) -> _ExpectedArithmetic:
     """Return the arithmetic of the expected output, see `make_reproducer`."""
     own_rates = _match_rates(source)
     if not own_rates:
@@ -520,10 +524,11 @@ def _expected_arithmetic(units: Units, source: UnitSource, right_source: UnitSou
     unit = source.unit(source.places[0])
     for rate, variant in own_rates:
         if rate == 1.0 and is_known(variant) and _reproduces(source, variant):
-            return _Expected(variant)
+            return _ExpectedArithmetic(variant)
     counts: Counter[Variant] = Counter()
-    rates = {variant: rate for rate, variant in own_rates}  # the arithmetic may lack an option that this node needs
-    # Stated for exactly this version and processor: others may compute otherwise.
+    # Only these variants apply to the node. A variant of other nodes may lack an option that this node needs.
+    rates = {variant: rate for rate, variant in own_rates}
+    # The variant that was measured for exactly this version and processor. Others may compute differently.
     stated_variant = KnownRuntime(source.recording.info).variant(unit.kind, unit.dtypes, unit.branch)
     for any_branch in (False, True):
         for sibling in _siblings(units, source, any_branch=any_branch):
@@ -531,35 +536,43 @@ def _expected_arithmetic(units: Units, source: UnitSource, right_source: UnitSou
         if counts:
             break
         if stated_variant in rates:
-            return _Expected(stated_variant, "which was measured on this runtime")
+            return _ExpectedArithmetic(stated_variant, "which was measured on this runtime")
     if not counts:
-        right_variant = None if right_source is None else _variant_of_counterpart(right_source, unit, own_rates)
-        if right_variant is not None:
-            return _Expected(right_variant, "which reproduces this node in the reference run")
-        return _Expected(own_rates[0][1], "which is the closest known one, and a guess")
+        counterpart_variant = (
+            None if counterpart_source is None else _variant_of_counterpart(counterpart_source, unit, own_rates)
+        )
+        if counterpart_variant is not None:
+            return _ExpectedArithmetic(counterpart_variant, "which reproduces this node in the reference run")
+        return _ExpectedArithmetic(own_rates[0][1], "which is the closest known one, and a guess")
 
     def preference(variant: Variant) -> tuple[int, bool, bool, float]:
-        """Prefer variants that reproduce the most nodes, then sums without limits, then the runtime's own variant."""
+        """Return a sort key: the number of reproduced nodes, then unlimited sums, then the runtime's own variant."""
         return counts[variant], variant.limited_sums is None, variant == stated_variant, rates[variant]
 
     variant = max(counts, key=preference)
-    return _Expected(variant, f"which reproduces {plural(counts[variant], 'other node')} of its kind in the run")
+    return _ExpectedArithmetic(
+        variant, f"which reproduces {plural(counts[variant], 'other node')} of its kind in the run"
+    )
 
 
 def _variant_of_counterpart(
-    right_source: UnitSource, unit: Unit, own_rates: Sequence[tuple[float, Variant]]
+    counterpart_source: UnitSource, unit: Unit, own_rates: Sequence[tuple[float, Variant]]
 ) -> Variant | None:
-    """Return the arithmetic that reproduces the node of the reference run, or None if it has another form."""
-    right_unit = right_source.unit(right_source.places[0])
-    if (right_unit.kind, right_unit.dtypes, right_unit.branch) != (unit.kind, unit.dtypes, unit.branch):
+    """Return the arithmetic that reproduces the reference run's node; None if that has another kind or types."""
+    counterpart_unit = counterpart_source.unit(counterpart_source.places[0])
+    if (counterpart_unit.kind, counterpart_unit.dtypes, counterpart_unit.branch) != (
+        unit.kind,
+        unit.dtypes,
+        unit.branch,
+    ):
         return None
-    right_rates = {variant: rate for rate, variant in _match_rates(right_source)}
-    reproducing = (variant for _, variant in own_rates if right_rates.get(variant) == 1.0)
-    return next((variant for variant in reproducing if _reproduces(right_source, variant)), None)
+    counterpart_rates = {variant: rate for rate, variant in _match_rates(counterpart_source)}
+    reproducing = (variant for _, variant in own_rates if counterpart_rates.get(variant) == 1.0)
+    return next((variant for variant in reproducing if _reproduces(counterpart_source, variant)), None)
 
 
 def _match_rates(source: UnitSource) -> list[tuple[float, Variant]]:
-    """Return the share of elements that each known variant reproduces, best and simplest first."""
+    """Return each known variant with the share of elements that it reproduces, best and simplest first."""
     match_counts: Counter[Variant] = Counter()
     total = 0
     for place in source.places[:REPRODUCER_SAMPLES]:
@@ -608,10 +621,10 @@ def _siblings(units: Units, source: UnitSource, *, any_branch: bool = False) -> 
 
 
 def _worst_place(source: UnitSource, variant: Variant) -> Place:
-    def wrong(place: Place) -> int:
+    def count_wrong(place: Place) -> int:
         return int(np.count_nonzero(compute(source.unit(place), variant) != source.codes(place)))
 
-    return max(source.places, key=wrong)
+    return max(source.places, key=count_wrong)
 
 
 def _place_of_sample(source: UnitSource, sample: int) -> Place:

@@ -1,1 +1,1 @@
-"""Runs models: makes their inputs, records them, and measures whether recording changed the outputs. Also workers."""
+"""Run and record models: inputs, states, and a check whether recording changed the outputs. Also worker processes."""

@@ -31,7 +31,7 @@ BUG = "its kernel computes 16 channels at a time and never writes the remaining 
 
 _BLOCK_CHANNELS = 16
 _ARITHMETIC = "glow-interpreter"
-"""Rounds differently from the default, which is not a bug."""
+"""Arithmetic of the int8 run. It rounds differently from the default, which is not a bug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +104,10 @@ def run_demo(directory: Path, *, force: bool = False, on_progress: OnProgress | 
             )
     directory.mkdir(parents=True, exist_ok=True)
     digits = _Digits()
-    _record(data.FLOAT_NET, reference, digits, {}, {}, force=force, on_progress=on_progress)
-    faults = {PLANTED: _leave_tail}
+    _record_net(data.FLOAT_NET, reference, digits, {}, {}, force=force, on_progress=on_progress)
+    faults = {PLANTED: _zero_tail_channels}
     options = {"arithmetic": _ARITHMETIC}
-    _record(data.INT8_NET, backend, digits, options, faults, force=force, on_progress=on_progress)
+    _record_net(data.INT8_NET, backend, digits, options, faults, force=force, on_progress=on_progress)
     with opened_recording(reference) as reference_recording, opened_recording(backend) as backend_recording:
         result = DiffSession(reference_recording, backend_recording, cache=True).result()
     return DemoRun(
@@ -122,14 +122,14 @@ def run_demo(directory: Path, *, force: bool = False, on_progress: OnProgress | 
     )
 
 
-def _leave_tail(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+def _zero_tail_channels(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
     """Set the output channels (axis 1) that do not fill a block to code 0."""
     codes = arrays[0].copy()
     codes[:, codes.shape[1] // _BLOCK_CHANNELS * _BLOCK_CHANNELS :] = 0
     return (codes, *arrays[1:])
 
 
-def _record(
+def _record_net(
     net: Path,
     recording_path: Path,
     digits: _Digits,
@@ -139,7 +139,7 @@ def _record(
     force: bool,
     on_progress: OnProgress | None,
 ) -> None:
-    """Replay a recorded network on all digits, record every tensor, and check it against a plain run."""
+    """Replay a packaged network on all digits, and record every tensor."""
     interpreter = cast("InterpreterBackend", load_backend("interpreter"))
     with opened_recording(net) as recording:
         run = interpreter.open(recording, options=options, faults=faults)

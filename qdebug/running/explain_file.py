@@ -1,4 +1,4 @@
-"""Explains a recording, given as a path or open, and writes the result as an arithmetic file."""
+"""Explain a recording, also in workers, and write the result as an arithmetic file."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ def explained_by(executor: Executor, backend: Path, *, sample: int | None = None
         backend: The recording.
         sample: The only sample to examine, or None for all.
     """
-    explanation_facts = uuid4().hex, __version__, absolute_path(backend), sample
+    worker_arguments = uuid4().hex, __version__, absolute_path(backend), sample
 
     def answer_in_workers(work: Callable[[Explainer, Q], A], questions: Sequence[Q]) -> Iterator[A]:
         return chain.from_iterable(
-            in_workers(executor, partial(_answer_in_worker, explanation_facts, work), in_parts(questions))
+            in_workers(executor, partial(_answer_in_worker, worker_arguments, work), in_parts(questions))
         )
 
     return answer_in_workers
 
 
 class _WorkerCache(threading.local):
-    """The explainer of a worker, kept between parts, because preparing it for a large network takes seconds."""
+    """Caches the explainer of a worker, because preparing it for a large network takes seconds."""
 
     explanation: str = ""
     explainer: Explainer | None = None
@@ -88,20 +88,20 @@ _worker_cache = _WorkerCache()
 
 
 def _answer_in_worker(
-    explanation_facts: tuple[str, str, Path, int | None], work: Callable[[Explainer, Q], A], questions: Sequence[Q]
+    worker_arguments: tuple[str, str, Path, int | None], work: Callable[[Explainer, Q], A], questions: Sequence[Q]
 ) -> list[A]:
     """Answer questions in a worker.
 
     Args:
-        explanation_facts: Id of the explanation, version of qdebug, path, and the only sample.
+        worker_arguments: Id of the explanation, version of qdebug, path of the recording, and the only sample.
         work: Answers one question.
         questions: The questions.
     """
-    explanation_id, version, path, sample = explanation_facts
+    explanation_id, version, path, sample = worker_arguments
     check_version(version)
     explainer = _worker_cache.explainer
     if explainer is None or _worker_cache.explanation != explanation_id:
-        _worker_cache.explainer = None  # frees the previous explainer before the next one is built
+        _worker_cache.explainer = None  # free the previous explainer before building the next one
         explainer = Explainer(open_sample(path, sample))
         _worker_cache.explanation, _worker_cache.explainer = explanation_id, explainer
     return [work(explainer, question) for question in questions]
@@ -110,8 +110,8 @@ def _answer_in_worker(
 def arithmetic_text(explanation: ExplainedRun) -> str:
     """Return an explanation as the text of an arithmetic file.
 
-    `fused` is set if any node other than quantize and dequantize was computed on codes, because the run then computed
-    groups of a QDQ graph as one node.
+    The file sets `fused` if any node other than quantize and dequantize was computed on codes, because such a run
+    computes each QDQ group of the graph as one node.
 
     Args:
         explanation: The explanation.

@@ -1,4 +1,4 @@
-"""Inputs of a run: reads them from a file, checks them against the model, cuts them into samples and steps."""
+"""Read the inputs of a run from a file, check them against the model, and split them into samples and steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qdebug.model import TensorInfo
 from qdebug.model.dtypes import is_float, logical_dtype, logical_name
 from qdebug.regular_file import open_binary
 
-__all__ = ["UNREADABLE", "ArrayFeeds", "check_expansion", "check_names", "fits", "has_steps", "read_inputs"]
+__all__ = ["UNREADABLE", "ArrayFeeds", "check_expansion", "check_names", "has_shape_of", "has_steps", "read_inputs"]
 
 # Errors that numpy and zipfile raise on damaged, encrypted and absurdly large archives.
 UNREADABLE = (
@@ -60,9 +60,9 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
 
 
 MAX_ARRAYS = 100_000
-"""Largest number of arrays in an archive."""
+"""Maximum number of arrays in an archive."""
 _MAX_RATIO, _MIN_LIMIT = 200, 1 << 30
-"""An archive may expand to this many times its own size, and to at least that many bytes."""
+"""Limit on the expanded size of an archive: this multiple of its own size, or this many bytes if that is more."""
 
 
 def check_expansion(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
@@ -70,7 +70,7 @@ def check_expansion(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
 
     Args:
         path: The archive.
-        entries: Its directory.
+        entries: Directory of the archive.
 
     Raises:
         InputError: The archive claims too much.
@@ -84,7 +84,7 @@ def check_expansion(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
 
 
 def _unreadable_reason(path: Path) -> str:
-    """Return why a file is not an .npz file, as a clause. numpy itself takes any unknown file for pickled objects."""
+    """Return why a file is not an .npz file, as a clause. numpy's own message would call it pickled data."""
     try:
         with open_binary(path) as file:
             start = file.read(8)
@@ -96,7 +96,7 @@ def _unreadable_reason(path: Path) -> str:
 
 
 class ArrayFeeds:
-    """Arrays cut into samples and steps.
+    """Arrays split into samples and steps.
 
     If the remaining shape lacks only the model's batch axis, a batch axis of 1 is added.
 
@@ -106,15 +106,15 @@ class ArrayFeeds:
         inputs: The model's inputs.
         samples: Number of samples to use, or None if the arrays are one sample.
         steps: Number of steps to use, or None if each sample is one step.
-        states: Inputs with only a first value, which has no axis of steps. There may be a single value for all samples,
-            or none, which means zeros.
+        states: Inputs that only have an initial value, whose array therefore has no axis of steps. One value may serve
+            all samples. Without an array, a state starts as zeros.
 
     Attributes:
-        zeros: The states without an array.
+        zeros: The states without an array, which start as zeros.
 
     Raises:
-        UsageError: There is less than one sample or step.
-        InputError: A name is missing or unknown, or a dtype or shape does not fit.
+        UsageError: `samples` or `steps` is below 1.
+        InputError: A name is missing or unknown, or a dtype or shape does not match the model.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class ArrayFeeds:
             for name, array in self._arrays.items()
         }
 
-    def nonfinite(self) -> list[str]:
+    def describe_nonfinite(self) -> list[str]:
         """Return a clause for each input with NaN or infinite values, whose effects are not bugs."""
         clauses = []
         for name, array in self._arrays.items():
@@ -165,15 +165,15 @@ class ArrayFeeds:
 
 
 _Axes = Sequence[tuple[str, int]]
-"""The leading axes of an array, "sample" or "step", and the number of entries used along each."""
+"""The leading axes of an array, "sample" or "step", each with the number of entries that are used."""
 
 
 def has_steps(info: TensorInfo, array: np.ndarray, *, samples: int | None, steps: int) -> bool:
-    """Return whether an array has an axis of steps, and so is not the first value of a state.
+    """Return whether an array has an axis of steps, so that it is not the initial value of a state.
 
     Args:
         info: The input.
-        array: Its array.
+        array: The array of the input.
         samples: Number of samples, or None if the arrays are one sample.
         steps: Number of steps.
     """
@@ -186,13 +186,13 @@ def has_steps(info: TensorInfo, array: np.ndarray, *, samples: int | None, steps
 
 
 def _axes_of_state(info: TensorInfo, array: np.ndarray, axes: _Axes) -> _Axes:
-    """Return the leading axes of a state's first value: samples or none, but never steps."""
+    """Return the leading axes of a state's initial value: an axis of samples, or none if one value serves them all."""
     sample_axes = [axis for axis in axes if axis[0] == "sample"]
-    return [] if info.shape is not None and fits(array.shape, info.shape) else sample_axes
+    return [] if info.shape is not None and has_shape_of(array.shape, info.shape) else sample_axes
 
 
 def _zero_state(info: TensorInfo) -> np.ndarray:
-    """Return an all-zero state. A free batch dimension becomes 1.
+    """Return zeros with the shape and dtype of a state. A free batch dimension becomes 1.
 
     Raises:
         InputError: Another dimension is free, or the dtype is unknown.
@@ -231,9 +231,9 @@ def _check_array(info: TensorInfo, array: np.ndarray, axes: _Axes) -> np.ndarray
         and info.shape[0] in (None, 1)
     ):
         with_batch = np.expand_dims(array, leading_axes)
-        if fits(with_batch.shape[leading_axes:], info.shape):
+        if has_shape_of(with_batch.shape[leading_axes:], info.shape):
             array = with_batch
-    if info.shape is not None and not fits(array.shape[leading_axes:], info.shape):
+    if info.shape is not None and not has_shape_of(array.shape[leading_axes:], info.shape):
         raise InputError(
             f"Input {info.name!r} has shape {_shape_text(array.shape[leading_axes:])}"
             f"{' for each ' + axes[-1][0] if leading_axes else ''}; expected {_shape_text(info.shape)}.",
@@ -279,9 +279,9 @@ def _conversion_hint(info: TensorInfo, expected_dtype: np.dtype, array: np.ndarr
 
 
 def _check_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
-    """Check a dtype. Only the byte order is converted.
+    """Return an array in the dtype of its input, after checking that at most the byte order differs.
 
-    .npz files cannot name short floats such as bfloat16, so raw bits of the same size are read as such.
+    .npz files have no dtype for short floats such as bfloat16, so raw bytes of the same size are reinterpreted.
     """
     if info.dtype is None:
         raise InputError(f"Input {info.name!r} of the model does not hold numbers; qdebug cannot feed it.")
@@ -296,8 +296,8 @@ def _check_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
     return array.astype(expected_dtype, copy=False)
 
 
-def fits(shape: Sequence[int], model_shape: Sequence[int | None]) -> bool:
-    """Return whether a shape fits that of an input, in which None matches any extent."""
+def has_shape_of(shape: Sequence[int], model_shape: Sequence[int | None]) -> bool:
+    """Return whether a shape matches that of a model's input, in which None matches any extent."""
     return len(shape) == len(model_shape) and all(e in (None, s) for s, e in zip(shape, model_shape, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Inputs for runs to be compared: random ones or those of another recording, fitted to a model."""
+"""Inputs of runs that are to be compared: random values, or the inputs of another run, converted to fit a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qdebug.errors import InputError, RecordingError, UsageError
 from qdebug.model import Graph, Recording, RunInfo, TensorInfo, operators
 from qdebug.model.dtypes import is_float, is_whole, logical_dtype
 from qdebug.numerics.affine import dequantize, is_wide_code, quantize
-from qdebug.running.feeds import check_names, fits, read_inputs
+from qdebug.running.feeds import check_names, has_shape_of, read_inputs
 from qdebug.running.input_shapes import Shape, choose_shapes, dimensions
 
 __all__ = [
@@ -34,7 +34,7 @@ INPUTS = "inputs"
 CHANGES = "inputs_changed"
 """Option of a recorded run: the changes made to its inputs, as clauses."""
 RANDOM_HIDES = "random inputs hide errors that real inputs show"
-"""Warning shown if random inputs are used."""
+"""Warning about random inputs, as a clause."""
 RANDOM = "inputs_random"
 """Option of a recorded run whose inputs are random values: true."""
 
@@ -46,8 +46,8 @@ class GivenInputs:
     Args:
         arrays: Values by name, or None for random ones.
         samples: Length of their leading axis of samples, or None if they have none.
-        origin_text: Where they come from, as a clause.
-        is_random: Whether the values are random, or were in the run that they were recorded in.
+        origin_text: Where the values come from, as a clause.
+        is_random: Whether the values are random, including those recorded in a run with random inputs.
         seed: Seed of random values.
         ranges: Minimum and maximum random value of inputs with a known range.
         shapes: Shapes chosen by the user, by input.
@@ -150,7 +150,7 @@ def load_recorded_inputs(recording: Recording, *, title: str, extra: str | Path 
 
 
 def _load_real_input(recording: Recording, name: str, sample: int) -> np.ndarray:
-    """Return the real values of an input, with the axes of one sample, so that per-channel scales fit."""
+    """Return the real values of an input for one sample. Stacked samples would shift the axis of per-channel scales."""
     stored_values, quant = recording.load(name, sample), recording.graph.tensors[name].quant
     return (
         stored_values if quant is None else dequantize(stored_values, quant, double=is_wide_code(stored_values.dtype))
@@ -158,10 +158,11 @@ def _load_real_input(recording: Recording, name: str, sample: int) -> np.ndarray
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Return the range of real values that the codes of a model's inputs can represent.
+    """Return the range of real values that the codes of a model's inputs can represent, by input.
 
-    Random values beyond it would only be clipped. This covers inputs that are quantized themselves or read by a
-    quantizing node: a node with such an operator, or with a single input and a quantized output of the same shape.
+    Random values beyond this range would only be clipped. An input has a range if it is quantized itself, or if it is
+    read by a node that quantizes it: one with such an operator, or with this input only and a quantized output of the
+    same shape.
 
     Args:
         graph: The model's graph.
@@ -200,7 +201,7 @@ def random_inputs(
     Args:
         infos: The inputs.
         samples: Length of a leading axis of samples, or None for none.
-        seed: Seed.
+        seed: Seed of the values.
         ranges: Minimum and maximum value by input. If there is only one range and one input, their names need not
             match.
         shapes: The shape of each input, as from `choose_shapes`, or None for its defaults.
@@ -214,27 +215,27 @@ def random_inputs(
         ranges_by_input = {infos[0].name: next(iter(ranges_by_input.values()))}
     chosen_shapes = choose_shapes(infos)[0] if shapes is None else shapes
     return {
-        info.name: _random(info, chosen_shapes.get(info.name), rng, samples, ranges_by_input.get(info.name))
+        info.name: _random_array(info, chosen_shapes.get(info.name), rng, samples, ranges_by_input.get(info.name))
         for info in infos
     }
 
 
-def _random(
+def _random_array(
     info: TensorInfo,
-    own_shape: Shape | None,
+    sample_shape: Shape | None,
     rng: np.random.Generator,
     samples: int | None,
     limits: tuple[float, float] | None,
 ) -> np.ndarray:
-    if info.dtype is None or own_shape is None:
+    if info.dtype is None or sample_shape is None:
         missing_fact = "the dtype" if info.dtype is None else "the rank"
         raise InputError(
             f"No values can be generated for input {info.name!r}, because the model does not state {missing_fact}.",
             hint="Give the inputs: --inputs FILE.npz."
-            if own_shape
+            if sample_shape
             else f"Give its shape: --shape {info.name}=1x3x48x192.",
         )
-    shape = own_shape if samples is None else (samples, *own_shape)
+    shape = sample_shape if samples is None else (samples, *sample_shape)
     dtype = logical_dtype(info.dtype)
     if is_float(info.dtype):
         values = rng.standard_normal(shape) if limits is None else rng.uniform(*limits, size=shape)
@@ -309,16 +310,19 @@ def _check_chosen_shapes(
 
 
 def _adapt_input(values: np.ndarray, info: TensorInfo, leading_axes: int) -> tuple[np.ndarray, list[str]]:
-    """Convert values to the layout and dtype of an input if possible, and describe each change. Checks come later."""
+    """Convert values to the layout and dtype of an input if possible, and describe each change.
+
+    Values that still do not match the input are rejected later, when the run is fed.
+    """
     clauses: list[str] = []
-    if info.shape is not None and not fits(values.shape[leading_axes:], info.shape):
+    if info.shape is not None and not has_shape_of(values.shape[leading_axes:], info.shape):
         for source, target, clause in (
             (leading_axes + 1, -1, "channels moved last"),
             (-1, leading_axes + 1, "channels moved second"),
         ):
             if values.ndim - leading_axes > 2:
                 moved_values = np.moveaxis(values, source, target)
-                if fits(moved_values.shape[leading_axes:], info.shape):
+                if has_shape_of(moved_values.shape[leading_axes:], info.shape):
                     values = moved_values
                     clauses.append(clause)
                     break

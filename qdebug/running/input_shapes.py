@@ -1,4 +1,4 @@
-"""Chooses the free dimensions of a model's inputs: by the user, by another input with the same name, or by default."""
+"""Choose the free dimensions of a model's inputs: from the user, from equally named dimensions, or by default."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def choose_shapes(
             shapes[info.name] = chosen_shapes[info.name]
         elif info.shape is not None:
             axis_names = [*names.get(info.name, ())] or [""] * len(info.shape)
-            shape, free_axes = _fill_free(info.shape, axis_names, extents)
+            shape, free_axes = _fill_free_dimensions(info.shape, axis_names, extents)
             shapes[info.name] = shape
             _bind_names(extents, shape, axis_names)
             if any(axis > 0 for axis in free_axes):
@@ -68,10 +68,10 @@ def choose_shapes(
     return shapes, fill_notes
 
 
-def _fill_free(
+def _fill_free_dimensions(
     shape: Sequence[int | None], axis_names: Sequence[str], extents: Mapping[str, int]
 ) -> tuple[Shape, list[int]]:
-    """Return a shape with free dimensions filled in, and the axes with a default extent."""
+    """Return a shape with its free dimensions filled in, and the axes that got a default extent."""
     filled_shape: list[int] = []
     free_axes: list[int] = []
     input_extents: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""Model files given in place of recordings: recognizes them, and records them in the right order.
+"""Recognize model files that are given in place of recordings, and record the reference before the backends.
 
-Imports only what a command without a model needs too.
+Commands without a model import this module too, so heavy modules are imported in the functions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_model(path: Path) -> bool:
     """Return whether a file is a model by its suffix, and not a recording by its content.
 
     Args:
-        path: As written by the user. The result is False if it cannot be read.
+        path: The file. The result is False if it cannot be read.
     """
     return path.suffix.lower() in MODEL_ENDINGS and holds_recording(path) is False
 
@@ -97,7 +97,8 @@ def record_runs(
         reference_run = recorded_reference
     else:
         reference_run = reference
-        files.append(getattr(reference, "path", Path()))  # without a file the run cannot be made again
+        # For a recording in memory, the unreadable Path() prevents a note of sources, so the runs are never pruned.
+        files.append(getattr(reference, "path", Path()))
     with opened_recording(reference_run) as recording:
         given_by_reference = load_recorded_inputs(recording, title=title, extra=inputs)
     given_by_reference = replace(given_by_reference, files=tuple(files))
@@ -107,15 +108,15 @@ def record_runs(
 
 
 def _with_shapes(given_inputs: GivenInputs, run: ModelRun, shapes: Mapping[str, tuple[int, ...]]) -> GivenInputs:
-    """Return inputs with those shapes chosen for the reference that fit a backend's model too."""
+    """Return inputs with only those of the shapes chosen for the reference that a backend's model accepts too."""
     if not shapes:
         return given_inputs
-    from qdebug.running.feeds import fits
+    from qdebug.running.feeds import has_shape_of
     from qdebug.running.model_runs import model_graph
 
     graph = model_graph(run)
     model_shapes = {name: graph.tensors[name].shape for name in graph.inputs if name in shapes}
     fitting_shapes = {
-        name: shapes[name] for name, shape in model_shapes.items() if shape is None or fits(shapes[name], shape)
+        name: shapes[name] for name, shape in model_shapes.items() if shape is None or has_shape_of(shapes[name], shape)
     }
     return replace(given_inputs, shapes=fitting_shapes)

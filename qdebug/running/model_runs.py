@@ -1,4 +1,4 @@
-"""Records model files so that they can be compared: chooses a backend, makes inputs, reuses earlier recordings.
+"""Record model files so that they can be compared: choose a backend, make inputs, reuse earlier recordings.
 
 The name of a recording consists of its model, its backend and a hash of everything that the run depends on: the model
 file and the companion files it names, the inputs, the backend and its options, package versions and the processor.
@@ -89,8 +89,8 @@ class RecordedModel:
         path: The recording.
         run: The model and its backend.
         is_reused: Whether the recording existed already.
-        random: A warning about random inputs, or None if they are not random.
-        changes_text: How the inputs were changed to fit the model, and which shapes are defaults, or "".
+        random: A warning if the inputs are random, else None.
+        changes_text: How the inputs were changed to fit the model, and which shapes are defaults; "" if neither.
     """
 
     path: Path
@@ -116,7 +116,7 @@ def choose_backend(model: Path, *, reference: bool) -> ModelRun:
     for name in (*BACKENDS, *installed_backends()):
         try:
             backend = load_backend(name)
-        except (MissingExtraError, BackendError):  # reported if the user names this backend
+        except (MissingExtraError, BackendError):  # an error only if the user asks for this backend
             continue
         suffixes = getattr(backend, "models", (".onnx",))
         if suffix in suffixes:
@@ -193,7 +193,7 @@ def record_model(
 
     Args:
         run: The model and its backend.
-        given: Its inputs.
+        given: The inputs.
         may_adapt: Whether the inputs belong to another model, and may be quantized, cast and moved to a different
             layout.
         folder: Folder of recordings, created if missing.
@@ -213,7 +213,9 @@ def record_model(
         mark_used(recording_path)
     else:
         try:
-            _record(run, given, recording_path, may_adapt=may_adapt, on_progress=on_progress, on_tensor=on_tensor)
+            _record_to_file(
+                run, given, recording_path, may_adapt=may_adapt, on_progress=on_progress, on_tensor=on_tensor
+            )
         except QdebugError as error:
             error.name_subject(str(run.model))
             raise
@@ -230,7 +232,7 @@ def record_model(
     )
 
 
-def _record(
+def _record_to_file(
     run: ModelRun,
     given_inputs: GivenInputs,
     recording_path: Path,
@@ -264,7 +266,7 @@ def _record(
                 further_facts=facts,
             )
         except KeyboardInterrupt:
-            recording_path.unlink(missing_ok=True)  # the next command would take a partial run for the whole
+            recording_path.unlink(missing_ok=True)  # or the next command would reuse the partial run as a whole one
             raise
 
 
@@ -290,7 +292,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _file_name(run: ModelRun, given_inputs: GivenInputs) -> str:
-    """Return the file name of a run, which changes with anything that the run depends on."""
+    """Return the file name of a run, with a hash of everything that the run depends on."""
     packages = BACKENDS[run.backend].packages if run.backend in BACKENDS else ()
     names = [package.partition(".")[0].replace("_", "-") for package in packages]
     entry_point = installed_backends().get(run.backend)
@@ -298,8 +300,8 @@ def _file_name(run: ModelRun, given_inputs: GivenInputs) -> str:
         "model": run.model.name,
         "files": content_hashes(run.model),
         "backend": run.backend,
-        "options": {name: [value, *_file_hash(value)] for name, value in run.options.items()},
-        "inputs": given_inputs.origin_text if given_inputs.arrays is None else _array_facts(given_inputs.arrays),
+        "options": {name: [value, *_hash_of_file_option(value)] for name, value in run.options.items()},
+        "inputs": given_inputs.origin_text if given_inputs.arrays is None else _hash_arrays(given_inputs.arrays),
         "samples": given_inputs.samples,
         "shapes": {name: list(shape) for name, shape in given_inputs.shapes.items()},
         "versions": package_versions(*names)
@@ -311,13 +313,13 @@ def _file_name(run: ModelRun, given_inputs: GivenInputs) -> str:
     return f"{stem}-{run.backend}-{digest[:_HASH_LENGTH]}.h5"
 
 
-def _file_hash(value: str) -> list[str]:
-    """Return the hash of the file that an option names, or nothing if it does not name a file."""
+def _hash_of_file_option(value: str) -> list[str]:
+    """Return the hash of the file that an option's value names; empty if it does not name a file."""
     path = Path(value)
     return [file_hash(path)] if path.is_file() else []
 
 
-def _array_facts(arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str, list[int], str]]:
+def _hash_arrays(arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str, list[int], str]]:
     return [
         (name, array.dtype.name, list(array.shape), hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest())
         for name, array in arrays.items()
@@ -344,10 +346,10 @@ def companion_files(model: Path) -> list[Path]:
 
     These are the weights of an OpenVINO model, or the external data files named by an ONNX file.
     """
-    return [model.with_suffix(".bin")] if model.suffix.lower() == ".xml" else _external_data(model)
+    return [model.with_suffix(".bin")] if model.suffix.lower() == ".xml" else _find_external_data(model)
 
 
-def _external_data(model: Path) -> list[Path]:
+def _find_external_data(model: Path) -> list[Path]:
     if model.suffix.lower() != ".onnx":
         return []
     with open_binary(model) as file:

@@ -1,4 +1,4 @@
-"""Metrics of a run's outputs: one number, the higher the better."""
+"""Metrics of a run's outputs: a number for all samples, of which higher is better."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.regular_file import open_binary
 
-__all__ = ["Metric", "Outputs", "confidence", "evaluate_metric", "find_metric", "load_labels"]
+__all__ = ["Metric", "Outputs", "confidence_interval", "evaluate_metric", "find_metric", "load_labels"]
 
 Outputs = Mapping[str, np.ndarray]
-"""The network's outputs by the reference's names, samples along a new leading axis."""
+"""The network's outputs by their names in the reference, with samples along an additional leading axis."""
 
 _RESAMPLES, _SEED = 500, 7
 _TAIL_PERCENT = 2.5
@@ -30,8 +30,8 @@ class Metric:
     """A measure of a run's outputs.
 
     Args:
-        name: As specified by the user.
-        unit: Unit of its values, or "".
+        name: Name of the metric, as given by the user.
+        unit: Unit of the metric's values, or "".
         compute: Called with the outputs of a run, the outputs of the reference, and the labels or None.
         is_minimum: Whether a goal is a minimum value, rather than a maximum drop below the reference's value.
         default_goal: The default goal, in the metric's unit.
@@ -44,7 +44,7 @@ class Metric:
     default_goal: float
 
 
-def _sqnr(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
+def _worst_output_sqnr(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
     del labels
     worst_sqnr = math.inf
     for name, reference_values in reference.items():
@@ -60,7 +60,7 @@ def _sqnr(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> fl
     return worst_sqnr
 
 
-def _top1(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
+def _top1_accuracy(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
     name = next(iter(reference))
     predicted_labels = outputs[name].reshape(-1, outputs[name].shape[-1]).argmax(axis=-1)
     expected_labels = (
@@ -75,8 +75,10 @@ def _top1(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> fl
 
 
 _METRICS = {
-    "output-sqnr": Metric(name="output-sqnr", unit="dB", compute=_sqnr, is_minimum=True, default_goal=20.0),
-    "top1": Metric(name="top1", unit="", compute=_top1, is_minimum=False, default_goal=0.005),
+    "output-sqnr": Metric(
+        name="output-sqnr", unit="dB", compute=_worst_output_sqnr, is_minimum=True, default_goal=20.0
+    ),
+    "top1": Metric(name="top1", unit="", compute=_top1_accuracy, is_minimum=False, default_goal=0.005),
 }
 
 
@@ -148,7 +150,7 @@ def load_labels(path: Path) -> np.ndarray:
             content = np.load(file, allow_pickle=False)
             arrays = list(content.values()) if hasattr(content, "values") else [content]
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        # numpy's own message on other files advises to unpickle them
+        # numpy's own message about other files suggests allow_pickle=True, which is unsafe
         reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
         raise UsageError(
             f"{str(path)!r} holds no labels: it is not a .npy or .npz file of numbers{reason}.",
@@ -159,7 +161,7 @@ def load_labels(path: Path) -> np.ndarray:
     return np.asarray(arrays[0])
 
 
-def confidence(
+def confidence_interval(
     metric: Metric, outputs: Sequence[Outputs], reference: Sequence[Outputs], labels: Sequence[Any] | None
 ) -> tuple[float, float] | None:
     """Return the 95 % confidence interval of a metric, by resampling the samples (percentile bootstrap).
@@ -180,8 +182,8 @@ def confidence(
     rng, values = np.random.default_rng(_SEED), []
     for _ in range(_RESAMPLES):
         indices = rng.integers(0, len(outputs), len(outputs))
-        resampled_outputs = [[side[at] for at in indices] for side in (outputs, reference)]
-        resampled_labels = None if labels is None else [labels[at] for at in indices]
+        resampled_outputs = [[side[index] for index in indices] for side in (outputs, reference)]
+        resampled_labels = None if labels is None else [labels[index] for index in indices]
         values.append(evaluate_metric(metric, resampled_outputs[0], resampled_outputs[1], resampled_labels))
     low, high = np.percentile(values, [_TAIL_PERCENT, 100 - _TAIL_PERCENT], method="nearest")
     return float(low), float(high)

@@ -23,7 +23,7 @@ def random_recording(
     quantized: bool = False,
     wrong: str | None = None,
 ) -> MemoryRecording:
-    """Make the recording of a small network with random weights and inputs: test data.
+    """Make the recording of a small network with random weights and inputs, as test data.
 
     The network is a chain of MatMul nodes ("fc1", "fc2", ...), each followed by a Relu ("fc1_relu", ...). Generators in
     the same state give the same network and inputs, so a float and a quantized recording form a matching pair.
@@ -46,7 +46,7 @@ def random_recording(
         raise UsageError(
             f"There is no node {wrong!r}; the nodes are {', '.join(net.names)}.", hint="Give one of these."
         )
-    return net.recording(wrong)
+    return net.record(wrong)
 
 
 class _Net:
@@ -54,8 +54,8 @@ class _Net:
 
     def __init__(self, rng: np.random.Generator, *, layers: int, width: int, samples: int, quantized: bool) -> None:
         self._weights = {
-            f"fc{at}": (rng.normal(size=(width, width)) / np.sqrt(width)).astype(np.float32)
-            for at in range(1, layers + 1)
+            f"fc{layer}": (rng.normal(size=(width, width)) / np.sqrt(width)).astype(np.float32)
+            for layer in range(1, layers + 1)
         }
         self._inputs = [rng.uniform(-1, 1, size=(1, width)).astype(np.float32) for _ in range(samples)]
         self._quants: dict[str, QuantParams] = {}
@@ -63,7 +63,7 @@ class _Net:
         if quantized:
             maxima: dict[str, float] = {}
             for x in self._inputs:
-                for name, values in self._run(x, None).items():
+                for name, values in self._compute_tensors(x, None).items():
                     maxima[name] = max(maxima.get(name, 0.0), float(np.abs(values).max()))
             weight_maxima = {name: float(np.abs(weight).max()) for name, weight in self._weights.items()}
             maxima |= {f"{name}.weight": maximum for name, maximum in weight_maxima.items()}
@@ -74,7 +74,7 @@ class _Net:
                 for name, maximum in maxima.items()
             }
 
-    def _run(self, x: np.ndarray, faulty_node: str | None) -> dict[str, np.ndarray]:
+    def _compute_tensors(self, x: np.ndarray, faulty_node: str | None) -> dict[str, np.ndarray]:
         """Return every tensor of one sample: codes if the network is quantized, real values if not."""
         tensors = {"x": self._to_stored("x", x)}
         previous_tensor = "x"
@@ -96,14 +96,14 @@ class _Net:
     def _with_fault(values: np.ndarray, name: str, faulty_node: str | None) -> np.ndarray:
         return values[..., ::-1] + np.float32(0.25) if name == faulty_node else values
 
-    def recording(self, faulty_node: str | None) -> MemoryRecording:
+    def record(self, faulty_node: str | None) -> MemoryRecording:
         """Run every sample and return the recording."""
         arrays = {
             (f"{name}.weight", 0, 0): self._to_stored(f"{name}.weight", weight)
             for name, weight in self._weights.items()
         }
         for sample, x in enumerate(self._inputs):
-            arrays |= {(name, sample, 0): values for name, values in self._run(x, faulty_node).items()}
+            arrays |= {(name, sample, 0): values for name, values in self._compute_tensors(x, faulty_node).items()}
         nodes, previous_tensor = [], "x"
         for name in self._weights:
             nodes.append(Node(name=name, op="MatMul", inputs=(previous_tensor, f"{name}.weight"), outputs=(name,)))

@@ -1,4 +1,4 @@
-"""Records a run of a model: checks the inputs, runs it, and measures whether recording changed the outputs."""
+"""Record a run of a model: check its inputs, run it, and measure whether recording changed the outputs."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def record_run(
 ) -> RecordSummary:
     """Run a model, record its tensors, and compare its outputs with those of plain runs, bit for bit.
 
-    An error leaves nothing behind. An interrupted run leaves a finished recording without the remaining tensors if all
-    inputs and outputs are there. If not, it leaves a recording that is marked incomplete or can be recovered, as does a
-    full disk.
+    An error leaves nothing behind. An interrupted run leaves a finished recording, without the remaining tensors, if
+    all inputs and outputs were recorded. Otherwise it leaves a recording that is marked as incomplete, or files that
+    can be recovered. So does a full disk.
 
     Args:
         model: A model file, or a recording whose graph and weights are replayed.
@@ -137,7 +137,7 @@ def _state_pairs(
     samples: int | None,
     steps: int | None,
 ) -> dict[str, str]:
-    """Return, by input, the output that feeds it at the next step, or nothing if there are no steps."""
+    """Return the output that feeds each state's input at the next step; empty if there are no steps."""
     if state_texts and steps is None:
         raise UsageError("--state needs --steps: states are passed from one step to the next.", hint="Add --steps N.")
     if steps is None:
@@ -164,11 +164,11 @@ def record_feeds(
     keep: KeepPolicy | None = None,
     further_facts: Mapping[str, str | bool] | None = None,
 ) -> RecordSummary:
-    """Record an opened model on checked inputs. In all other respects like `record_run`.
+    """Record an opened model on checked inputs, otherwise like `record_run`.
 
     Args:
         run: The model, which is left open.
-        feeds: Its inputs.
+        feeds: The inputs.
         out: The recording to write.
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
@@ -182,14 +182,14 @@ def record_feeds(
         OutputExistsError: `out` exists and `force` is not set.
         RecordingError: `out` cannot be written, or the disk is full. The message states how much is safe.
     """
-    nonfinite = feeds.nonfinite() if isinstance(feeds, ArrayFeeds | StateFeeds) else []
+    nonfinite = feeds.describe_nonfinite() if isinstance(feeds, ArrayFeeds | StateFeeds) else []
     recorder = _make_recorder(
         run, out, force=force, on_tensor=on_tensor, keep=keep, nonfinite=nonfinite, further_facts=further_facts or {}
     )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RecordingStopped)  # raised below as an error that says what is safe
-            _record(run, feeds, recorder, on_progress)
+            warnings.simplefilter("ignore", RecordingStopped)  # becomes an error below, which says how much is safe
+            _record_and_check(run, feeds, recorder, on_progress)
             recorder.close()
     except KeyboardInterrupt:
         recorder.on_tensor = None
@@ -219,22 +219,22 @@ def _stopped_error(recorder: Recorder, out: Path) -> RecordingError:
 
 
 def _finish_interrupted(run: BackendRun, feeds: Feeds, recorder: Recorder) -> bool:
-    """List the missing tensors of an interrupted run, and return whether it can be closed as finished.
+    """Mark the missing tensors of an interrupted run as skipped, and return whether it can be closed as finished.
 
-    It can if all inputs and outputs are there. In that case, the first sample is also run plainly to determine the
-    fidelity.
+    It can if all inputs and outputs were recorded. In that case, the first sample is also run without taps, to
+    determine the fidelity.
     """
     graph = run.graph
     places = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
 
-    def is_there(name: str) -> bool:
+    def is_recorded(name: str) -> bool:
         return graph.is_constant(name) or all(recorder.was_put(name, *place) for place in places)
 
-    if not all(map(is_there, (*graph.inputs, *graph.outputs))):
+    if not all(map(is_recorded, (*graph.inputs, *graph.outputs))):
         return False
     outputs = [name for node in graph.nodes for name in node.outputs if name]
     for name in outputs:
-        if name not in recorder.skipped and not is_there(name):
+        if name not in recorder.skipped and not is_recorded(name):
             recorder.skip(name, "given up: the recording was interrupted", because="not_dumped")
     run.restart()
     _check_outputs(run, recorder, (0, 0), _plain_outputs(run, feeds, 0, 0))
@@ -272,7 +272,7 @@ def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], ou
 
 
 def _partial_run_text(path: Path) -> str:
-    """Return a clause if a file holds part of an interrupted run, in which case the command is probably a repeat."""
+    """Return a clause if a file has part of an interrupted run, which the user probably wants to repeat; else ""."""
     try:
         with opened_recording(path) as recording:
             is_complete = recording.info.complete
@@ -319,7 +319,7 @@ def _make_recorder(
     return recorder
 
 
-def _record(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
+def _record_and_check(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
     for name, array in run.constants():
         recorder.constant(name, array)
     run.record(feeds, recorder, on_progress)
@@ -335,14 +335,14 @@ def _record(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnPr
 
 
 def _plain_outputs(run: BackendRun, feeds: Feeds, sample: int, step: int) -> dict[str, np.ndarray]:
-    """Return the outputs of a plain run, whose earlier steps must have been run."""
+    """Return the outputs of a run without taps. Earlier steps of the sample must have been run before."""
     return feeds.plain(sample, step) if isinstance(feeds, StateFeeds) else run.plain(feeds.feed(sample, step))
 
 
 def _check_outputs(
     run: BackendRun, recorder: Recorder, place: tuple[int, int], plain_outputs: Mapping[str, np.ndarray]
 ) -> None:
-    """Compare the outputs of a plain run with the recorded ones, leaving out constants."""
+    """Compare the outputs of a run without taps with the recorded outputs. Constants are left out."""
     varying_outputs = {name: array for name, array in plain_outputs.items() if not run.graph.is_constant(name)}
     if varying_outputs:
         recorder.at(*place)
@@ -350,7 +350,7 @@ def _check_outputs(
 
 
 def _check_determinism(run: BackendRun, feeds: Feeds, recorder: Recorder) -> None:
-    """Repeat a plain run that gave different outputs. If it varies by itself, recording is not to blame."""
+    """Repeat a run without taps that gave different outputs, to find out whether the backend is nondeterministic."""
     sample, last_step = recorder.differing[0]
     for _ in range(_REPEATS):
         if isinstance(feeds, StateFeeds):
@@ -414,7 +414,7 @@ class _SampleFeeds:
 
 
 _REPEATS = 3
-"""Number of plain runs that must agree before a backend counts as deterministic. Stale memory may match by chance."""
+"""Number of runs that must agree before a backend counts as deterministic, since stale memory may match by chance."""
 
 
 def _summary(out: Path) -> RecordSummary:

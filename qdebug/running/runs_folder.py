@@ -1,8 +1,8 @@
-"""Keeps the folder of recordings that qdebug makes by itself below a size limit. Begin at `prune`.
+"""Keep the folder of recordings that qdebug makes by itself below a size limit. The entry point is `prune`.
 
-Next to each recording is a note with the hashes of the files it was made from. A recording is removed only if it can be
-made again from unchanged files, was unused for a day and is not open anywhere. The least recently used is removed
-first.
+Next to each recording is a note with the hashes of the files that it was made from. A recording is removed only if it
+can be made again from unchanged files, was not used for a day, and is not open in any process. The least recently used
+recording is removed first.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def file_hash(path: Path) -> str:
 
 
 def note_sources(recording: Path, sources: Iterable[Path]) -> None:
-    """Write a note of the files that a recording was made from.
+    """Write a note with the hashes of the files that a recording was made from.
 
-    No note is written if a source cannot be read, so that the recording is never removed.
+    If a source cannot be read, no note is written, and the recording is never removed.
     """
     with contextlib.suppress(OSError, QdebugError):
         hashes = {str(source.resolve()): file_hash(source) for source in sources}
@@ -95,7 +95,7 @@ def prunable_recordings(folder: Path, *, now: float | None = None) -> list[Pruna
     """
     latest_use = (time.time() if now is None else now) - DAY
     open_files, recordings = _open_files(), list[PrunableRecording]()
-    for path in _recordings(folder):
+    for path in _list_recordings(folder):
         status = path.stat(follow_symlinks=False)
         last_used = max(status.st_mtime, status.st_atime)
         if (
@@ -110,8 +110,8 @@ def prunable_recordings(folder: Path, *, now: float | None = None) -> list[Pruna
 
 
 def runs_size(folder: Path) -> int:
-    """Return the total size of a folder's automatically named recordings, including notes and caches."""
-    return sum(map(_total_size, _recordings(folder)))
+    """Return the total size in bytes of the recordings that qdebug made by itself, with their notes and caches."""
+    return sum(map(_total_size, _list_recordings(folder)))
 
 
 def prune(
@@ -123,7 +123,7 @@ def prune(
         folder: The folder.
         limit: Maximum size of the folder, in bytes.
         now: The time, in seconds since the epoch. None for the current time.
-        dry_run: Remove nothing.
+        dry_run: Whether to only list the recordings, and remove nothing.
 
     Returns:
         The recordings that were removed, or would be.
@@ -147,8 +147,8 @@ def prune(
     return removed_recordings
 
 
-def _recordings(folder: Path) -> Sequence[Path]:
-    """Return the regular files of a folder that have the name of a recording made automatically."""
+def _list_recordings(folder: Path) -> Sequence[Path]:
+    """Return the regular files of a folder that are named like a recording that qdebug made by itself."""
     try:
         return [path for path in sorted(folder.iterdir()) if _RECORDING_NAME.fullmatch(path.name) and _is_regular(path)]
     except OSError:
@@ -189,7 +189,7 @@ def _can_be_remade(path: Path) -> bool:
 
 
 def _open_files() -> set[tuple[int, int]]:
-    """Return device and inode of the files that this user's processes have open, if the system reveals them."""
+    """Return device and inode of the files that this user's processes have open; empty on systems without /proc."""
     open_files: set[tuple[int, int]] = set()
     for descriptors in Path("/proc").glob("[0-9]*/fd"):
         with contextlib.suppress(OSError):  # the process ended, or is another user's

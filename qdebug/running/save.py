@@ -1,4 +1,4 @@
-"""Writes a recording to a file, from memory or from another file."""
+"""Write a recording to a file, from memory or from another file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["save_recording"]
 
 
 def save_recording(recording: Recording, path: Path, *, force: bool = False) -> None:
-    """Write a recording to a file, all or nothing.
+    """Write a recording to a file. After an error, there is no partial file.
 
     A recording in a file is copied. For a recording in memory, graph, values and facts of the run are written, but not
     its fidelity, because there is no plain run to confirm it.

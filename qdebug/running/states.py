@@ -20,7 +20,7 @@ _SIDE_WORDS = frozenset(
 """Words that distinguish the input from the output of a state."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _END_WORDS = ("0", "n")
-"""Last words of the names of the first and the last value: h_0 and h_n."""
+"""Words at the end of a name that mark the first and the last value of a state, as in h_0 and h_n."""
 
 
 def parse_state_pairs(state_texts: Sequence[str], inputs: Collection[str], outputs: Collection[str]) -> dict[str, str]:
@@ -36,7 +36,7 @@ def parse_state_pairs(state_texts: Sequence[str], inputs: Collection[str], outpu
     """
     pairs: dict[str, str] = {}
     for text in state_texts:
-        splits = [(text[:at], text[at + 1 :]) for at, letter in enumerate(text) if letter == "="]
+        splits = [(text[:index], text[index + 1 :]) for index, letter in enumerate(text) if letter == "="]
         valid_splits = [(output, name) for output, name in splits if output in outputs and name in inputs]
         if not valid_splits:
             raise UsageError(
@@ -58,13 +58,16 @@ def find_state_pairs(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]
 
     Args:
         inputs: The model's inputs.
-        outputs: Its outputs.
+        outputs: The model's outputs.
     """
     pairs: dict[str, str] = {}
-    for core_of_name in (_core, _loose_core):
+    for core_of_name in (_name_core, _name_core_without_end):
         free_inputs = [info for info in inputs if info.name not in pairs]
         free_outputs = [info for info in outputs if info.name not in pairs.values()]
-        outputs_by_core, inputs_by_core = _by_core(free_outputs, core_of_name), _by_core(free_inputs, core_of_name)
+        outputs_by_core, inputs_by_core = (
+            _group_by_core(free_outputs, core_of_name),
+            _group_by_core(free_inputs, core_of_name),
+        )
         for key, candidates in inputs_by_core.items():
             sources = outputs_by_core.get(key, [])
             if key and len(candidates) == len(sources) == 1 and _can_pair(candidates[0], sources[0]):
@@ -72,7 +75,7 @@ def find_state_pairs(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]
     return {info.name: pairs[info.name] for info in inputs if info.name in pairs}
 
 
-def _by_core(
+def _group_by_core(
     infos: Sequence[TensorInfo], core_of_name: Callable[[str], tuple[str, ...]]
 ) -> dict[tuple[str, ...], list[TensorInfo]]:
     groups: dict[tuple[str, ...], list[TensorInfo]] = {}
@@ -81,15 +84,15 @@ def _by_core(
     return groups
 
 
-def _core(name: str) -> tuple[str, ...]:
-    """Return the words that both names of a state share: past_key_values.0.key and present.0.key give 0, key."""
+def _name_core(name: str) -> tuple[str, ...]:
+    """Return the words that both names of a state have in common: ("0", "key") for past_key_values.0.key."""
     words = (word.lower() for word in _WORD.findall(name.removesuffix(":0").replace("past_key_values", "past")))
     return tuple(word for word in words if word not in _SIDE_WORDS)
 
 
-def _loose_core(name: str) -> tuple[str, ...]:
-    """Return the core of a name without a trailing mark of the first or the last value."""
-    words = _core(name)
+def _name_core_without_end(name: str) -> tuple[str, ...]:
+    """Return the core of a name without the mark of the first or last value at its end."""
+    words = _name_core(name)
     if len(words) > 1 and words[-1] in _END_WORDS:
         return words[:-1]
     if words and len(words[-1]) == 2 and words[-1].endswith("n"):  # PyTorch's names hn and cn
@@ -116,7 +119,7 @@ class StateFeeds:
     """Inputs of a run with states: the outputs of a plain run at one step are inputs at the next.
 
     Args:
-        feeds: The inputs, or the first values for states.
+        feeds: The inputs, of which those of states are initial values.
         run: Runs the model plainly on one array per input, and returns its outputs.
         pairs: The output that feeds each state's input.
         restart: Called before the first run of each sample to clear state inside the model.
@@ -138,9 +141,9 @@ class StateFeeds:
         """Number of samples."""
         return self._feeds.samples
 
-    def nonfinite(self) -> list[str]:
+    def describe_nonfinite(self) -> list[str]:
         """Return a clause for each given input with NaN or infinite values."""
-        return self._feeds.nonfinite() if isinstance(self._feeds, ArrayFeeds) else []
+        return self._feeds.describe_nonfinite() if isinstance(self._feeds, ArrayFeeds) else []
 
     @property
     def steps(self) -> int:

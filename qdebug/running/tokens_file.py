@@ -1,8 +1,8 @@
 """The token of each row of a run, in an .npz file that the user writes.
 
-Each array is the index of a step: "step0", or "sample1.step0" with several samples. Its last axis has the request and
-the position of a row, negative for padding; the axes before it are those of the tensors' rows. "step0:PATTERN" is the
-index of the tensors whose names match a pattern, such as a cache.
+Each array is the index of a step: "step0", or "sample1.step0" with several samples. Along its last axis, it has the
+request and the position of a row, negative for padding. Its leading axes are those of the tensors' rows.
+"step0:PATTERN" is the index of the tensors whose names match a pattern, such as a cache.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def load_tokens(files: Mapping[str, str | Path] | str | Path | None) -> tuple[To
     unknown = sorted(by_side.keys() - set(_SIDES))
     if unknown:
         raise UsageError(f"Unknown side {unknown[0]!r}.", hint="Give --tokens reference=A.npz or backend=B.npz.")
-    reference, backend = (_read(by_side[side]) if side in by_side else None for side in _SIDES)
+    reference, backend = (_read_index(by_side[side]) if side in by_side else None for side in _SIDES)
     return reference, backend
 
 
-def _read(path: str | Path) -> TokenIndex:
+def _read_index(path: str | Path) -> TokenIndex:
     index = {}
     for name, array in read_inputs(path).items():
         match = _KEY.fullmatch(name)

@@ -1,7 +1,7 @@
 """Worker processes, or the workers of a dask scheduler, that share a comparison or an explanation.
 
-Processes are spawned, not forked, because a fork would share open files. They end when this process ends, however it
-ends.
+Processes are spawned, not forked, because a fork would share open files. They end when this process ends, even if it is
+killed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["open_workers"]
 T = TypeVar("T")
 
 _CONNECT_SECONDS = 5
-"""Seconds for a scheduler to answer."""
+"""Seconds within which a scheduler must answer."""
 _END_SECONDS = 1
-"""Seconds for an idle process to end by itself."""
+"""Seconds within which an idle process can end by itself, before it is killed."""
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def open_workers(*, jobs: int = 1, scheduler: str | None = None) -> Iterator[Exe
         WorkerError: The scheduler does not answer, or has no workers.
     """
     if scheduler is not None:
-        with _dask(scheduler) as executor:
+        with _open_dask_client(scheduler) as executor:
             yield executor
     elif jobs > 1:
         with _ProcessPool(jobs) as processes:
@@ -100,7 +100,7 @@ class _Job:
 
 
 class _ProcessSlot:
-    """Runs jobs in one process, and starts a new process when it is lost.
+    """Runs jobs in one process, and starts a new process if that one dies.
 
     Args:
         todo: The queue of jobs. None ends the slot.
@@ -116,13 +116,13 @@ class _ProcessSlot:
 
     def _run(self) -> None:
         """Run jobs until there are none."""
-        # Processes started here inherit the mask: Ctrl-C reaches only the main process, which ends them.
+        # Processes started here inherit this mask, so Ctrl-C reaches only the main process, which ends them.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         while (job := self._todo.get()) is not None:
             if not job.future.set_running_or_notify_cancel():
                 continue
             try:
-                has_succeeded, result = self._answer(job.call)
+                has_succeeded, result = self._run_in_process(job.call)
             except Exception as error:  # noqa: BLE001  raised from the future
                 has_succeeded, result = False, error
             if has_succeeded:
@@ -137,13 +137,13 @@ class _ProcessSlot:
             self._process.join()
 
     def stop(self) -> None:
-        """End the process at once, whatever it is doing, and do not start a new one."""
+        """End the process at once, even in the middle of a job, and do not start a new one."""
         with _START_LOCK:
             self._is_stopped = True
             if self._process is not None:
                 self._process.terminate()
 
-    def _answer(self, call: Callable[[], Any]) -> tuple[bool, Any]:
+    def _run_in_process(self, call: Callable[[], Any]) -> tuple[bool, Any]:
         """Run a call in the process. Return whether it succeeded, and its result or exception.
 
         Raises:
@@ -163,11 +163,12 @@ class _ProcessSlot:
 
     def _start(self) -> tuple[BaseProcess, Connection]:
         context = multiprocessing.get_context("spawn")
-        with _START_LOCK:  # no other process may inherit the far end: recv() must fail once the process ends
+        # One start at a time: if another process inherited `process_end`, recv() would not fail when this one ends.
+        with _START_LOCK:
             if self._is_stopped:
                 raise BrokenExecutor("the processes were ended")
             own_end, process_end = context.Pipe()
-            process = context.Process(target=_serve, args=(process_end,), daemon=True)
+            process = context.Process(target=_run_worker, args=(process_end,), daemon=True)
             process.start()
             process_end.close()
             self._process = process
@@ -185,7 +186,7 @@ def _call_safely(call: Callable[[], Any]) -> tuple[bool, Any]:
         return False, error
 
 
-def _serve(pipe: Connection) -> None:
+def _run_worker(pipe: Connection) -> None:
     """Run the calls that arrive through a pipe until None arrives. This is the main function of a process."""
     _watch_parent()
     while True:
@@ -220,7 +221,7 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _dask(address: str) -> Iterator[Executor]:
+def _open_dask_client(address: str) -> Iterator[Executor]:
     import asyncio
 
     try:

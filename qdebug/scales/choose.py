@@ -1,4 +1,4 @@
-"""Chooses scales: compares each tensor's recorded scale with calibrators' choices by the loss on its values."""
+"""Choose scales: compare each tensor's recorded scale with the choices of calibrators, by the loss on its values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DEFAULT_CALIBRATORS = ("minmax", "percentile:99.99", "mse", "entropy")
 """Default calibrators by name."""
 
 WRONG_KINDS = frozenset(("degenerate", "zero_point", "mismatched", "bias_scale", "accumulator"))
-"""Kinds of flags that are mistakes. The others are the price of a choice, or depend on the processor."""
+"""Kinds of flags that are mistakes. The others are consequences of a choice, or depend on the processor."""
 
 OnTensor = Callable[[int, int, str], None]
 
@@ -63,7 +63,7 @@ class ScaleChoice(JsonObject):
     """The scale that a calibrator chooses for a tensor.
 
     Args:
-        calibrator: Its name, or "recorded" for the parameters in use.
+        calibrator: Name of the calibrator, or "recorded" for the parameters in use.
         quant: Scale and zero point, or None if the calibrator gives none.
         low: Lower end of the chosen range, or None for recorded parameters.
         high: Upper end of the chosen range, or None for recorded parameters.
@@ -172,6 +172,8 @@ class ChosenScales(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
+    """A tensor for which scales are chosen: its values, its names, and its recorded quantization if any."""
+
     values: TensorValues
     backend_tensor: str = ""
     node: str = ""
@@ -205,15 +207,15 @@ def choose_scales(
     Args:
         reference: The values: a recording, ideally of the float network, or a profile. Errors are estimated from a
             profile.
-        backend: A recording of the quantized network with the recorded scales, or None for those of the reference.
+        backend: A recording of the quantized network with the recorded scales, or None if the reference has them.
         calibrators: Calibrators, or their names.
         scheme: The scheme from ranges to scales, or None for asymmetric 8 bits.
         node_schemes: Names of other schemes for the activations of some nodes, by a pattern of their names, or of
             their operators, as in "op:Sigmoid". The last match counts.
         recorded_codes: Whether a quantized tensor keeps its dtype and range instead of those of the scheme.
         node: Name of the only node or tensor to examine, or None for all.
-        weights: The elements of a weight that share a scale. None for the recorded granularity, or one channel. Only
-            float weights of the reference count. Their scales are symmetric, without the lowest code.
+        weights: The elements of a weight that share a scale. None for the recorded granularity, else a scale for each
+            channel. Only float weights of the reference count. Their scales are symmetric, without the lowest code.
         bins: Maximum number of bins of a histogram.
         progress: Progress callback.
 
@@ -227,11 +229,11 @@ def choose_scales(
     reference = reference if isinstance(reference, ScaleProfile) else with_understood_graph(reference)
     backend = None if backend is None else as_compared(backend)
     scheme = scheme or QuantScheme()
-    entries, notes = _entries(reference, backend, bins)
+    entries, notes = _collect_entries(reference, backend, bins)
     schemes = _schemes_of(entries, scheme, node_schemes)
     weight_rows: list[ScaleRow] = []
     if node is not None:
-        owners = {name: entry.node or name for entry in entries for name in _names(entry) if name}
+        owners = {name: entry.node or name for entry in entries for name in _names_of_entry(entry) if name}
         if not isinstance(reference, ScaleProfile):
             owners |= _weight_owners(reference, backend)
         node = resolve_name(
@@ -243,7 +245,7 @@ def choose_scales(
     if not isinstance(reference, ScaleProfile):
         weight_rows = [*_weight_rows(reference, backend, calibrator_objects, scheme, granularity=weights, node=node)]
     if node is not None:
-        entries = [entry for entry in entries if node in _names(entry)]
+        entries = [entry for entry in entries if node in _names_of_entry(entry)]
     quantized_run = backend if backend is not None else reference if isinstance(reference, Recording) else None
     rows: list[ScaleRow] = []
     flags: list[ScaleFlag] = []
@@ -282,10 +284,10 @@ def choose_scales(
     )
 
 
-def _entries(
+def _collect_entries(
     reference: Recording | ScaleProfile, backend: Recording | None, bins: int
 ) -> tuple[list[_Entry], list[str]]:
-    """Return the tensors for which scales are chosen."""
+    """Return the tensors for which scales are chosen, and notes about them."""
     if isinstance(reference, ScaleProfile):
         return _entries_of_profile(reference, backend), [
             "errors are estimated from histograms, because a profile holds no values"
@@ -317,7 +319,7 @@ def _entries(
 def _schemes_of(
     entries: Sequence[_Entry], scheme: QuantScheme, node_schemes: Mapping[str, str]
 ) -> dict[int, QuantScheme]:
-    """Return the scheme of each tensor by its identity.
+    """Return the scheme of each tensor, by the `id` of its entry.
 
     Raises:
         UsageError: A pattern matches no node, or there is no such scheme.
@@ -335,14 +337,14 @@ def _schemes_of(
 
 
 def _range_remarks(histograms: Sequence[RangeHistogram]) -> Iterator[str]:
-    """Yield a remark on tensors for which only the range is known."""
+    """Yield a note about tensors of which only the range is known."""
     coarse_count = sum(histogram.coarse for histogram in histograms)
     if coarse_count:
         yield f"{coarse_count} of {len(histograms)} tensors have statistics only; {RANGE_ALONE}"
 
 
 def _entries_of_profile(profile: ScaleProfile, backend: Recording | None) -> list[_Entry]:
-    """Return the tensors of a profile, with the backend's codes found by name."""
+    """Return the tensors of a profile, with the backend's codes of the same name."""
     codes_by_tensor: dict[str, tuple[str, QuantParams]] = {}
     if backend is not None:
         for name, info in backend.graph.tensors.items():
@@ -389,11 +391,11 @@ def _entries_of_pairs(reference: Recording, backend: Recording, bins: int) -> tu
 
 
 def with_codes_of(quant: QuantParams | None, scheme: QuantScheme) -> QuantScheme:
-    """Return a scheme with a tensor's codes, or the same scheme if it does not have 4, 8 or 16 bits.
+    """Return a scheme with the dtype and the range of a tensor's codes, if these have 4, 8 or 16 bits.
 
     Args:
-        quant: The tensor's parameters, or None if it is not quantized.
-        scheme: The scheme.
+        quant: Quantization of the tensor, or None if it is not quantized.
+        scheme: The scheme, which is returned unchanged for other codes.
     """
     if quant is None or quant.qmin is None or not is_integer(quant.dtype):
         return scheme
@@ -433,14 +435,14 @@ def _make_row(entry: _Entry, calibrators: Sequence[Calibrator], scheme: QuantSch
 def _rate_choices(
     values: TensorValues, quant: QuantParams | None, choices: Sequence[ScaleChoice]
 ) -> tuple[ScaleChoice | None, tuple[ScaleChoice, ...], str | None]:
-    """Return the parameters in use and the choices, all with their losses, and the choice with the smallest loss."""
+    """Return the recorded parameters and the choices, with their losses, and the calibrator with the smallest loss."""
     recorded_error, *errors = values.errors([quant, *(choice.quant for choice in choices)])
     recorded_choice = None
     if quant is not None:
         recorded_choice = ScaleChoice(calibrator="recorded", quant=quant, error=recorded_error, reason="as recorded")
     rated_choices = tuple(replace(choice, error=error) for choice, error in zip(choices, errors, strict=True))
     known_errors = [
-        (choice.error.square_error, place) for place, choice in enumerate(rated_choices) if choice.error is not None
+        (choice.error.square_error, index) for index, choice in enumerate(rated_choices) if choice.error is not None
     ]
     return recorded_choice, rated_choices, rated_choices[min(known_errors)[1]].calibrator if known_errors else None
 
@@ -454,7 +456,7 @@ def _weight_rows(
     granularity: Granularity | None,
     node: str | None,
 ) -> Iterator[ScaleRow]:
-    """Yield a row for each float weight of the reference, or of one node."""
+    """Yield a row for each float weight of the reference, or only for those of one node."""
     backend_weights = {} if backend is None else recorded_weights(backend)
     for weight in weights_of(reference):
         name, quant = find_recorded_weight(weight, backend_weights) or ("", None)
@@ -490,7 +492,7 @@ def _weight_rows(
 
 
 def _weight_owners(reference: Recording, backend: Recording | None) -> dict[str, str]:
-    """Return the names of the reference's float weights and of their nodes, with the node that each belongs to."""
+    """Return the node of each float weight of the reference, by the names of the weight and of the node."""
     backend_weights = {} if backend is None else recorded_weights(backend)
     owners: dict[str, str] = {}
     for weight in weights_of(reference):
@@ -500,8 +502,8 @@ def _weight_owners(reference: Recording, backend: Recording | None) -> dict[str,
     return owners
 
 
-def _names(entry: _Entry) -> tuple[str, ...]:
-    """Return the names by which a user may call an activation."""
+def _names_of_entry(entry: _Entry) -> tuple[str, ...]:
+    """Return the names by which a user can select a tensor."""
     return entry.node, entry.values.name, entry.backend_tensor
 
 
@@ -539,7 +541,7 @@ def choose_range(calibrator: Calibrator, histogram: RangeHistogram, scheme: Quan
 
 
 def _shared_flags(quantized_run: Recording, entries: Sequence[_Entry]) -> Iterator[ScaleFlag]:
-    """Yield nodes whose branches share a scale despite dissimilar ranges, with the effect of separate scales."""
+    """Flag nodes whose branches share a scale despite very different ranges, with the effect of separate scales."""
     values = {entry.backend_tensor or entry.values.name: entry.values for entry in entries}
     known_values = {
         name: tensor_values for name, tensor_values in values.items() if tensor_values.missing_reason() is None

@@ -1,7 +1,7 @@
-"""Flags problems of recorded scales: of single scales, and around nodes.
+"""Flag problems of recorded scales: of single scales, and around nodes.
 
-Overflow of sums is determined from the codes of the weight alone, for the worst input within the code range of the
-data: "can" means that some input causes it, not that a recorded input did.
+Overflow of sums is computed for the worst input within the code range of the data, from the codes of the weight alone.
+In a sentence, "can" therefore means that some input causes an overflow, not that a recorded input did.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ScaleFlag(JsonObject):
         tensor: The tensor of the scale, or the node's result.
         node: The node, or "" if none is concerned.
         sentence: The finding, its size, and the limit.
-        amount: Its size, or None if not meaningful.
+        amount: Size of the problem, or None if not meaningful.
         limit: The limit, in the same unit.
-        unit: Unit of both.
+        unit: Unit of amount and limit.
     """
 
     kind: str
@@ -73,9 +73,9 @@ def quant_flags(
     Args:
         tensor: The tensor.
         node: The node that computes it.
-        quant: Its parameters.
-        histogram: Its real values, or None if unknown.
-        error: The loss of quantizing them, or None if unknown.
+        quant: Quantization of the tensor.
+        histogram: Real values of the tensor, or None if unknown.
+        error: The loss of quantizing these values, or None if unknown.
     """
     invalid_scales = quant.scale[~(np.isfinite(quant.scale) & (quant.scale > 0))]
     if invalid_scales.size:
@@ -153,7 +153,7 @@ def node_flags(recording: Recording) -> Iterator[ScaleFlag]:
         tensor = next((name for name in node.outputs if name), "")
         if not tensor or not _sums_codes(graph, node, tensor):
             continue
-        unit = _unit(units, node, tensor)
+        unit = _unit_or_reason(units, node, tensor)
         if unit is None:
             continue
         if isinstance(unit, str):
@@ -169,8 +169,8 @@ def _sums_codes(graph: Graph, node: Node, tensor: str) -> bool:
     return operators.plain(node).product or coded_quant(graph, tensor) is not None
 
 
-def _unit(units: Units, node: Node, tensor: str) -> Unit | str | None:
-    """Return the unit of a node, or why there is none, or None for other nodes."""
+def _unit_or_reason(units: Units, node: Node, tensor: str) -> Unit | str | None:
+    """Return the unit of a node that computes on codes, or the reason why it is unknown; None for all other nodes."""
     if not units.quantized(node, tensor):
         return None
     missing_reason = units.missing(node, tensor)
@@ -184,7 +184,7 @@ def _unit(units: Units, node: Node, tensor: str) -> Unit | str | None:
 
 
 def _move_flags(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
-    """Find a node that only moves or selects codes but changes their scale."""
+    """Flag a node that only moves or selects codes but changes their scale."""
     row = operators.plain(node)
     if not (row.moves or row.selects) or row.joins or not node.inputs or not node.outputs or row.keeps_values:
         return
@@ -213,13 +213,13 @@ def _move_flags(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
 
 
 def _sum_scale(unit: Unit) -> np.ndarray:
-    """Return the scale of the sums, a single one or one per filter or column."""
+    """Return the scale of the sums: a single one, or one per output channel."""
     x, weight = unit.operands
     return np.asarray(x.scale.astype(np.float64).reshape(-1)[0] * weight.scale.astype(np.float64).reshape(-1))
 
 
 def _bias_flags(unit: Unit, tensor: str, node: str, *, is_stated: bool) -> Iterator[ScaleFlag]:
-    """Find a bias of another scale than the sums, unless its node states it, and a bias too coarse for the output."""
+    """Flag a bias at another scale than the sums, unless `is_stated`, and a bias that is too coarse for the output."""
     if unit.bias is None:
         return
     sums = _sum_scale(unit)
@@ -249,13 +249,13 @@ def _bias_flags(unit: Unit, tensor: str, node: str, *, is_stated: bool) -> Itera
 
 
 def _stated_bias_flags(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
-    """Find a product of dequantized codes whose bias is dequantized with another scale than that of the sums."""
-    place = operators.of(node.op).bias
-    if not operators.plain(node).product or place is None or place >= len(node.inputs):
+    """Flag a product of dequantized codes whose bias is dequantized at another scale than that of the sums."""
+    bias_slot = operators.of(node.op).bias
+    if not operators.plain(node).product or bias_slot is None or bias_slot >= len(node.inputs):
         return
-    sources = [_codes_read(graph, node.inputs[position]) for position in (0, 1, place)]
+    sources = [_codes_before_dequantize(graph, node.inputs[slot]) for slot in (0, 1, bias_slot)]
     data, weight, bias = (coded_quant(graph, name) for name in sources)
-    if sources[2] == node.inputs[place] or data is None or weight is None or bias is None or data.scale.size > 1:
+    if sources[2] == node.inputs[bias_slot] or data is None or weight is None or bias is None or data.scale.size > 1:
         return
     sums = data.scale.astype(np.float64).reshape(-1) * weight.scale.astype(np.float64).reshape(-1)
     if sums.size not in (1, bias.scale.size) and bias.scale.size != 1:
@@ -264,18 +264,19 @@ def _stated_bias_flags(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
 
 
 def _bias_scale_flags(tensor: str, node: str, steps: np.ndarray, sums: np.ndarray) -> Iterator[ScaleFlag]:
-    """Find a bias whose scale is not that of the sums, and name the channel where they differ most."""
+    """Flag a bias whose scale is not that of the sums, and name the channel where they differ most."""
     with np.errstate(all="ignore"):
         differences = np.nan_to_num(np.abs(steps - sums) / sums, nan=np.inf)
     channel = int(differences.argmax())
     if not differences[channel] > BIAS_SCALE_MAX_REL_DIFFERENCE:
         return
     step, sum_scale = (float(scales[channel if scales.size > 1 else 0]) for scales in (steps, sums))
-    place = f" in channel {channel}" if sums.size > 1 else ""
-    shared = " for all channels" if sums.size > steps.size else ""
+    channel_text = f" in channel {channel}" if sums.size > 1 else ""
+    shared_text = " for all channels" if sums.size > steps.size else ""
     sentence = (
-        f"the scale of its bias is {step:.6g}{shared}, but input scale x weight scale is {sum_scale:.6g}{place}; most "
-        "integer kernels add the codes of a bias to the accumulator without rescaling"
+        f"the scale of its bias is {step:.6g}{shared_text}, but input scale x weight scale is "
+        f"{sum_scale:.6g}{channel_text}; most integer kernels add the codes of a bias to the accumulator without "
+        "rescaling"
     )
     yield ScaleFlag(
         kind="bias_scale",
@@ -288,8 +289,11 @@ def _bias_scale_flags(tensor: str, node: str, steps: np.ndarray, sums: np.ndarra
     )
 
 
-def _rows(unit: Unit) -> np.ndarray:
-    """Return the weight as rows of the terms of one output, in the order of kernels (kernel, channel)."""
+def _terms_by_output(unit: Unit) -> np.ndarray:
+    """Return the weight's codes with a row per output channel: its terms, by kernel position and then input channel.
+
+    This is the order in which integer kernels sum them.
+    """
     codes = unit.operands[1].codes.astype(np.int64)
     if unit.kind == "linear":
         return np.moveaxis(codes, -2, -1).reshape(-1, codes.shape[-2])
@@ -298,15 +302,16 @@ def _rows(unit: Unit) -> np.ndarray:
     return np.moveaxis(codes, 1, -1).reshape(codes.shape[0], -1)
 
 
-def _ends(unit: Unit) -> tuple[int, int]:
+def _code_range(unit: Unit) -> tuple[int, int]:
+    """Return the range of the data's codes. For 4 bits, it covers signed and unsigned codes."""
     info = np.iinfo(unit.operands[0].codes.dtype) if unit.operands[0].codes.dtype.kind in "iu" else None
     return (int(info.min), int(info.max)) if info is not None else (-8, 15)
 
 
 def _sum_flags(unit: Unit, tensor: str, node: str, *, saturates: bool) -> Iterator[ScaleFlag]:
-    """Find sums that can overflow int32 for some input, and pairs of products that the run's processor saturates."""
+    """Flag sums that can overflow int32 for some input and, with `saturates`, pairs of products that exceed int16."""
     x, weight = unit.operands
-    rows, (lowest_code, highest_code) = _rows(unit), _ends(unit)
+    rows, (lowest_code, highest_code) = _terms_by_output(unit), _code_range(unit)
     zero_x = int(x.zero_point.reshape(-1)[0])
     zeros = weight.zero_point.astype(np.int64).reshape(-1)
     centred_codes = rows - (zeros[:, np.newaxis] if zeros.size == len(rows) else zeros[0])
@@ -340,7 +345,7 @@ def _sum_flags(unit: Unit, tensor: str, node: str, *, saturates: bool) -> Iterat
 
 
 def _pair_flags(unit: Unit, rows: np.ndarray, tensor: str, node: str) -> Iterator[ScaleFlag]:
-    """Find pair sums of unsigned times signed 8-bit codes beyond int16, which saturate on AVX2 without VNNI."""
+    """Flag sums of two products of uint8 and int8 codes beyond int16, which saturate on AVX2 without VNNI."""
     if [logical_name(operand.codes.dtype) for operand in unit.operands] != ["uint8", "int8"]:
         return
     padded_rows = np.pad(rows, ((0, 0), (0, rows.shape[1] % 2)))
@@ -360,7 +365,7 @@ def _pair_flags(unit: Unit, rows: np.ndarray, tensor: str, node: str) -> Iterato
 
 
 def joined_branches(graph: Graph) -> Iterator[tuple[Node, str, Sequence[str]]]:
-    """Yield nodes whose branches share a scale: joins, with their output, and sums whose operands share one.
+    """Yield nodes whose branches share a scale: nodes that join tensors, and sums whose operands have the same scale.
 
     Args:
         graph: A quantized graph.
@@ -374,22 +379,22 @@ def joined_branches(graph: Graph) -> Iterator[tuple[Node, str, Sequence[str]]]:
             continue
         positions = operators.coded_inputs(node.op, len(node.inputs)) or range(len(node.inputs))
         branches = [
-            _codes_read(graph, node.inputs[position])
+            _codes_before_dequantize(graph, node.inputs[position])
             for position in positions
             if position < len(node.inputs) and node.inputs[position]
         ]
         branches = [name for name in branches if not graph.is_constant(name)]
         if len(set(branches)) < 2:
             continue
-        quants, result = [coded_quant(graph, name) for name in branches], _codes_made(graph, node.outputs[0])
+        quants, result = [coded_quant(graph, name) for name in branches], _codes_after_quantize(graph, node.outputs[0])
         if row.joins and coded_quant(graph, result) is not None:
             yield node, result, branches
         elif row.adds and quants[0] is not None and all(quant == quants[0] for quant in quants):
             yield node, branches[0], branches
 
 
-def _codes_read(graph: Graph, tensor: str) -> str:
-    """Return the codes that a tensor is dequantized from, or the tensor itself if it is not."""
+def _codes_before_dequantize(graph: Graph, tensor: str) -> str:
+    """Return the codes that a tensor is dequantized from, or the tensor itself if it is not dequantized."""
     producer = graph.producer(tensor)
     is_dequantized = (
         producer is not None and operators.of(producer.op).dequantizes and coded_quant(graph, tensor) is None
@@ -397,8 +402,8 @@ def _codes_read(graph: Graph, tensor: str) -> str:
     return producer.inputs[0] if producer is not None and is_dequantized else tensor
 
 
-def _codes_made(graph: Graph, tensor: str) -> str:
-    """Return the codes that a tensor is quantized to, or the tensor itself if it is not."""
+def _codes_after_quantize(graph: Graph, tensor: str) -> str:
+    """Return the codes that a tensor is quantized to, or the tensor itself if it is not quantized."""
     if coded_quant(graph, tensor) is not None:
         return tensor
     return next((node.outputs[0] for node in graph.consumers(tensor) if operators.of(node.op).quantizes), tensor)

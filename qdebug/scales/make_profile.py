@@ -1,4 +1,4 @@
-"""Makes a profile: from recordings and earlier profiles, or from a model run without stored values."""
+"""Make a profile from recordings and earlier profiles, or from the run of a model whose values are not stored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OnTensor = Callable[[int, int, str], None]
 def profile_files(
     paths: Sequence[Path], *, bins: int = BINS, per_channel: bool = False, progress: OnTensor | None = None
 ) -> ScaleProfile:
-    """Return the combined profile of the values of several files, whose order does not matter.
+    """Return the combined profile of the values in several files. Their order does not matter.
 
     Args:
         paths: Recordings and profiles, at least one.
@@ -48,7 +48,7 @@ def profile_files(
 
     Raises:
         RecordingError: A file cannot be read.
-        UsageError: Nothing in them can be profiled, or the profiles are incompatible.
+        UsageError: No tensor in the files can be profiled, or the profiles are incompatible.
     """
     parts = []
     for path in paths:

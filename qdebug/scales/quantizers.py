@@ -34,14 +34,14 @@ def quantizer_settings(
             "param_encodings": {name: aimet_encodings(quant) for name, quant in plain_weights.items()},
         },
         "ai-edge-quantizer": {
-            "model_qsvs": {name: _range_of(quant) for name, quant in activations.items()},
+            "model_qsvs": {name: _real_range(quant) for name, quant in activations.items()},
             "metadata": {},
         },
     }
 
 
 def _overrides(quant: QuantParams) -> list[dict[str, Any]]:
-    """Return one override, or one per channel, of which the first names the axis."""
+    """Return the overrides of a tensor: one, or one per channel with the axis."""
     quant_type = f"{'QUInt' if quant.dtype.startswith('u') else 'QInt'}{quant.dtype.rpartition('int')[2]}"
     axis = {} if quant.axis is None else {"axis": quant.axis}
     return [
@@ -50,8 +50,8 @@ def _overrides(quant: QuantParams) -> list[dict[str, Any]]:
     ]
 
 
-def _range_of(quant: QuantParams) -> dict[str, list[float]]:
-    """Return the reals at both ends of the codes."""
+def _real_range(quant: QuantParams) -> dict[str, list[float]]:
+    """Return the real values of the lowest and the highest code."""
     scale, zero_point = float(quant.scale.ravel()[0]), int(quant.zero_point.ravel()[0])
     low, high = (scale * (code - zero_point) for code in (quant.qmin or 0, quant.qmax or 0))
     return {"min": [low], "max": [high]}

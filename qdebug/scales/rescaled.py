@@ -1,4 +1,4 @@
-"""A recording in whose graph one tensor has a different scale: where it is written, read or passed on."""
+"""A recording in whose graph one tensor has a different scale, in all nodes that write, read or pass on its codes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ class RescaledRecording(View):
 
     Args:
         recording: The recording, with its constants.
-        tensor: A quantized tensor with one scale. Tensors that share its codes through nodes without scales change with
-            it.
-        quant: The scale and zero point.
+        tensor: A quantized tensor with one scale. Tensors to or from which nodes only pass its codes change with it.
+        quant: The new scale and zero point.
     """
 
     def __init__(self, recording: Recording, tensor: str, quant: QuantParams) -> None:
@@ -36,7 +35,7 @@ class RescaledRecording(View):
 
 
 def tensors_with_same_codes(graph: Graph, tensor: str) -> frozenset[str]:
-    """Return a tensor and all tensors that share its codes and scale through nodes that only pass them on."""
+    """Return a tensor, and all tensors with the same scale to or from which nodes only pass its codes."""
     quant, tensors = coded_quant(graph, tensor), {tensor}
     pending = [tensor]
     while pending:
@@ -49,7 +48,7 @@ def tensors_with_same_codes(graph: Graph, tensor: str) -> frozenset[str]:
 
 
 def _codes_passed_to(graph: Graph, codes: str) -> Iterator[str]:
-    """Yield the codes that a node passes on, possibly between a DequantizeLinear and a QuantizeLinear."""
+    """Yield the tensors to which readers pass codes on, directly or between DequantizeLinear and QuantizeLinear."""
     for node in graph.consumers(codes):
         if passes_codes_on(node) and node.inputs[0] == codes:
             yield from node.outputs[:1]
@@ -64,7 +63,7 @@ def _codes_passed_to(graph: Graph, codes: str) -> Iterator[str]:
 
 
 def _codes_passed_from(graph: Graph, codes: str) -> Iterator[str]:
-    """Yield the codes from which the given codes were passed on."""
+    """Yield the tensor from which codes were passed on, directly or between DequantizeLinear and QuantizeLinear."""
     node = graph.producer(codes)
     if node is None:
         return
@@ -89,7 +88,7 @@ def passes_codes_on(node: Node) -> bool:
 def _rescale_graph(
     recording: Recording, tensors: frozenset[str], quant: QuantParams, new_constants: dict[str, np.ndarray]
 ) -> Graph:
-    """Return the graph with a different scale, adding the new constants to `new_constants`."""
+    """Return the graph with a different scale of some tensors. The new constants are added to `new_constants`."""
     graph = recording.graph
     first_tensor = min(tensors)
     names = f"{first_tensor} trial scale", f"{first_tensor} trial zero point"
@@ -97,16 +96,16 @@ def _rescale_graph(
     nodes = []
     for node in graph.nodes:
         inputs = list(node.inputs)
-        for place in dict.fromkeys(_scale_places(node, tensors)):
-            zero_point = inputs[place + 1] if place + 1 < len(inputs) else ""
+        for slot in dict.fromkeys(_scale_slots(node, tensors)):
+            zero_point = inputs[slot + 1] if slot + 1 < len(inputs) else ""
             dtype = recording.load(zero_point).dtype if zero_point else np.dtype(quant.dtype)
-            old_scale = recording.load(inputs[place])
+            old_scale = recording.load(inputs[slot])
             new_constants.setdefault(names[0], np.full(old_scale.shape, quant.scale.reshape(-1)[0], old_scale.dtype))
             new_constants.setdefault(names[1], np.full(old_scale.shape, quant.zero_point.reshape(-1)[0]).astype(dtype))
-            if place + 1 == len(inputs):
+            if slot + 1 == len(inputs):
                 inputs.append("")
-            inputs[place], inputs[place + 1] = names
-            if node.inputs[0] in tensors and place == 1:
+            inputs[slot], inputs[slot + 1] = names
+            if node.inputs[0] in tensors and slot == 1:
                 _requantize_bias(recording, node, inputs, quant, new_constants)
         nodes.append(node if tuple(inputs) == node.inputs else replace(node, inputs=tuple(inputs)))
     for name in tensors:
@@ -123,8 +122,8 @@ def _rescale_graph(
     )
 
 
-def _scale_places(node: Node, tensors: frozenset[str]) -> Iterator[int]:
-    """Yield the inputs of a node that are scales of the given tensors. The zero point follows each."""
+def _scale_slots(node: Node, tensors: frozenset[str]) -> Iterator[int]:
+    """Yield the slots of a node's inputs that are scales of the given tensors. A zero point follows each scale."""
     row = operators.of(node.op)
     count = len(node.inputs)
     if row.quantizes and node.outputs[0] in tensors and count > 1:

@@ -1,4 +1,4 @@
-"""Tries a different scale on one tensor: its loss on the tensor, and its effect on the replayed outputs."""
+"""Try a different scale on one tensor: its loss on the tensor, and its effect on the replayed outputs."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class OutputEffect(JsonObject):
     """A network output with the recorded and with the tried scale.
 
     Args:
-        output: Its name.
-        now: Its error with the recorded scales, replayed.
-        trial: Its error with the tried scale, replayed.
-        against: What both are compared with: "reference" or "recorded".
+        output: Name of the output.
+        now: Error of the replay with the recorded scales.
+        trial: Error of the replay with the tried scale.
+        against: What both replays are compared with: "reference" or "recorded".
     """
 
     json_keys = "output against now=errors_now trial=errors_trial"
@@ -154,11 +154,11 @@ class ScaleTrial(JsonObject):
 
 
 class TrialBench:
-    """Tries several scales on one tensor. Everything independent of the scale is computed once.
+    """Tries several scales on one tensor. Everything that does not depend on the scale is computed once.
 
     Args:
-        run: The run to replay, in normalized form: quantized, or a float run with only this tensor quantized.
-        tensor: Its tensor.
+        run: The run to replay, in normalized form: quantized, or a float run in which only this tensor is quantized.
+        tensor: The tensor of the run.
         reference: The reference run, in normalized form, or None to compare replays with the recorded outputs.
         pairs: Pairs of tensors of both runs.
         arithmetic: The arithmetic of quantized nodes: a preset or a file. None for the interpreter's default.
@@ -197,23 +197,23 @@ class TrialBench:
                 hint="Choose another.",
             )
         if arithmetic is not None:
-            find_arithmetic(arithmetic)  # an unknown name raises here, instead of giving a trial without replay
+            find_arithmetic(arithmetic)  # raise for an unknown name, which would later only prevent the replay
         self._options = {} if arithmetic is None else {"arithmetic": arithmetic}
         self._reference, self._pairs = reference, pairs
         self._pass_now: _ReplayPass | None = None
 
     @classmethod
     def of_tensor(cls, run: Recording, tensor: str, *, reference: Recording, pairs: Sequence[Pair]) -> TrialBench:
-        """Return the bench for a compared tensor, or for the codes of the same values.
+        """Return the bench for a compared tensor, or for the tensor with the codes of its values, if there is one.
 
         Args:
             run: The backend run.
-            tensor: Its tensor.
+            tensor: A tensor of the backend.
             reference: The reference run.
             pairs: Pairs of tensors of both runs.
 
         Raises:
-            UsageError: As for the class.
+            UsageError: See `TrialBench`.
         """
         reference_tensors = {pair.reference for pair in pairs if pair.backend == tensor}
         names_of_values = [tensor, *(pair.backend for pair in pairs if pair.reference in reference_tensors)]
@@ -298,7 +298,9 @@ class TrialBench:
         )
 
     def replay(self, quant: QuantParams, progress: OnSample | None = None) -> Replay:
-        """Replay the network with the given parameters, and once with those in use, or return why that is impossible.
+        """Replay the network with the given parameters and, the first time, with those in use.
+
+        If a replay is impossible, the result has no outputs, and a note with the reason.
 
         Args:
             quant: The parameters.
@@ -335,7 +337,7 @@ class TrialBench:
             samples=len(places),
             same=pass_now.is_same,
             arithmetic=pass_now.arithmetic,
-            notes=tuple(_notes(pass_now, quant, is_coded=is_coded)),
+            notes=tuple(_replay_notes(pass_now, quant, is_coded=is_coded)),
             hint=_OTHER_ARITHMETIC if pass_now.is_same is False and is_coded else "",
         )
 
@@ -354,7 +356,7 @@ class TrialBench:
             on_sample: Called with the next sample.
             float_quant: Quantization of the tensor if it is computed in float, or None.
         """
-        run, outputs = self._run, _Outputs(self._run, self._reference, self._pairs)
+        run, outputs = self._run, _OutputErrors(self._run, self._reference, self._pairs)
         faults = None if float_quant is None else _quantizing_faults(run.graph, self.tensor, float_quant)
         with closing(interpreter.open(model, options=self._options, faults=faults)) as interpreter_run:
             for place in places:
@@ -383,8 +385,11 @@ _OTHER_ARITHMETIC = (
 )
 
 
-def _notes(pass_now: _ReplayPass, quant: QuantParams, *, is_coded: bool) -> Iterator[str]:
-    """Yield remarks on the validity of the figures. The last bits of floats may differ even in the same arithmetic."""
+def _replay_notes(pass_now: _ReplayPass, quant: QuantParams, *, is_coded: bool) -> Iterator[str]:
+    """Yield notes about how reliable the replayed outputs are.
+
+    A float replay gets no note if it differs from the recording, since its last bits may differ in any case.
+    """
     if pass_now.is_same is False and is_coded:
         yield (
             "with the recorded scales the replay does not reproduce the recorded outputs bit for bit; the backend uses "
@@ -414,7 +419,7 @@ def _quantizing_faults(graph: Graph, tensor: str, quant: QuantParams) -> dict[st
 
 
 class _ReplayedOutputs(View):
-    """A run whose outputs are replaced by the latest replayed ones."""
+    """A run in which the latest replayed outputs replace the recorded ones."""
 
     outputs: Mapping[str, np.ndarray] = MappingProxyType({})
 
@@ -424,7 +429,7 @@ class _ReplayedOutputs(View):
         return self.outputs[tensor]
 
 
-class _Outputs:
+class _OutputErrors:
     """Accumulates the errors of replayed outputs.
 
     Args:
@@ -486,11 +491,11 @@ def try_scale(
         reference: The values, ideally a recording of the float network, with its constants if there is no backend.
         backend: A recording of the quantized network, with its constants.
         node: A node, or a tensor, of the backend or the reference.
-        scale: As in `TrialBench.parameters`.
-        zero_point: As in `TrialBench.parameters`.
-        qmin: As in `TrialBench.parameters`.
-        qmax: As in `TrialBench.parameters`.
-        dtype: As in `TrialBench.parameters`.
+        scale: Real units per code, above 0.
+        zero_point: The code of 0.
+        qmin: Lowest code; None as in `TrialBench.parameters`.
+        qmax: Highest code; None as in `TrialBench.parameters`.
+        dtype: Dtype of the codes; None as in `TrialBench.parameters`.
         arithmetic: The arithmetic of quantized nodes: a preset or a file. None for the interpreter's default.
         progress: Progress callback.
 

@@ -1,4 +1,4 @@
-"""The values of a tensor used for choosing codes: read sample by sample, or known as a histogram or statistics."""
+"""The values of a tensor for which scales are chosen: read sample by sample, or known as a histogram or statistics."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["TensorValues", "align_tensors"]
 
 
 def align_tensors(reference: Recording, backend: Recording) -> tuple[Pair, ...]:
-    """Return pairs of tensors of both runs with the same meaning.
+    """Return the pairs of tensors of two runs.
 
     Args:
-        reference: The reference run, as compared.
-        backend: The backend run, as compared.
+        reference: The reference run, from `as_compared`.
+        backend: The backend run, from `as_compared`.
 
     Raises:
-        AlignmentError: The two record different networks.
+        AlignmentError: The recordings are of different networks.
     """
     with one_thread(), np.errstate(all="ignore"):
         return tuple(align(reference, backend).pairs)
@@ -42,9 +42,9 @@ class TensorValues:
 
     Args:
         name: The tensor's name in its recording.
-        recording: Its recording, or None if there is only a histogram.
-        histogram: Its histogram, if known. If not, it is computed on first use.
-        clamp: Bounds applied to the values first: those of an activation folded into the codes.
+        recording: The recording with the values, or None if there is only a histogram.
+        histogram: Histogram of the values, or None to compute it on first use.
+        clamp: Bounds to which the values are clipped first: those of an activation that was folded into the codes.
         bins: Maximum number of bins of a computed histogram.
     """
 
@@ -59,7 +59,7 @@ class TensorValues:
     ) -> None:
         self.name = name
         self.recording = recording
-        self._given, self._clamp, self._bins = histogram, clamp, bins
+        self._given_histogram, self._clamp, self._bins = histogram, clamp, bins
 
     @classmethod
     def of_pair(cls, pair: Pair, reference: Recording, *, bins: int = BINS) -> TensorValues:
@@ -117,8 +117,8 @@ class TensorValues:
     @cached_property
     def histogram(self) -> RangeHistogram:
         """The histogram of the values, a coarse one if only statistics were recorded."""
-        if self._given is not None:
-            return self._given
+        if self._given_histogram is not None:
+            return self._given_histogram
         counter = RangeCounter(self._bins)
         for values, quant in self.parts():
             counter.add(values, quant)
@@ -133,7 +133,7 @@ class TensorValues:
         """
         if self.recording is None:
             return [None if quant is None else _estimate_error(self.histogram, quant) for quant in quants]
-        counters = [None if quant is None else _counter(quant) for quant in quants]
+        counters = [None if quant is None else _make_counter(quant) for quant in quants]
         for values, value_quant in self.parts():
             if isinstance(values, Statistics):
                 return [None] * len(quants)
@@ -143,10 +143,10 @@ class TensorValues:
         return [None if counter is None else counter.error() for counter in counters]
 
 
-def _counter(quant: QuantParams) -> QuantErrorCounter | None:
+def _make_counter(quant: QuantParams) -> QuantErrorCounter | None:
     try:
         return QuantErrorCounter(quant)
-    except UsageError:  # a degenerate scale, which has a flag
+    except UsageError:  # the scale is degenerate, which is flagged elsewhere
         return None
 
 

@@ -1,4 +1,4 @@
-"""Scales of weights: one for the tensor, each channel or each block, and the loss of a channel with a shared scale."""
+"""Scales of weights: per tensor, per channel or per block, and the loss of a channel with a shared scale."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class WeightValues:
     """A weight of the float network.
 
     Args:
-        name: The constant.
-        node: The node that reads it.
-        values: Its values.
-        channel_axis: The axis of the output's channels.
-        sum_axis: The axis along which blocks lie: the first that is summed over.
+        name: Name of the constant.
+        node: The node that reads the weight.
+        values: Values of the weight.
+        channel_axis: The axis of output channels.
+        sum_axis: The first axis that is summed over. Blocks lie along this axis.
     """
 
     name: str
@@ -113,7 +113,7 @@ def recorded_weights(backend: Recording) -> Mapping[tuple[int, ...], list[tuple[
             continue
         try:
             by_shape.setdefault(codes.shape, []).append((name, quant, dequantize(codes, quant)))
-        except UsageError:  # scales that do not fit the shape
+        except UsageError:  # the scales do not match the shape
             continue
     return by_shape
 
@@ -121,7 +121,7 @@ def recorded_weights(backend: Recording) -> Mapping[tuple[int, ...], list[tuple[
 def find_recorded_weight(
     weight: WeightValues, recorded_weights_by_shape: Mapping[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]]
 ) -> tuple[str, QuantParams] | None:
-    """Return the backend's codes of a weight: codes in the same shape that equal its values within a step."""
+    """Return name and quantization of the backend's codes of a weight: same shape, and equal values within a step."""
     for name, quant, real_values in recorded_weights_by_shape.get(weight.values.shape, ()):
         step = float(np.nanmax(np.abs(quant.scale), initial=0.0))
         if math.isfinite(step) and np.abs(real_values - weight.values).max(initial=0.0) <= step:
@@ -130,7 +130,7 @@ def find_recorded_weight(
 
 
 def scheme_for(quant: QuantParams | None, scheme: QuantScheme) -> QuantScheme:
-    """Return the scheme of a weight's scales: symmetric and narrow, with its existing codes, if any."""
+    """Return the scheme of a weight's scales: symmetric and narrow, with the bit width of its recorded codes if any."""
     bits = scheme.bits
     if quant is not None:
         bits = int(quant.dtype.removeprefix("u").removeprefix("int"))
@@ -150,7 +150,7 @@ def choose_weight_scales(
     """Return the scales that a calibrator chooses for a weight.
 
     Raises:
-        UsageError: The calibrator has no answer.
+        UsageError: The calibrator finds no range.
     """
     values = weight.values
     if granularity.kind == "tensor":
@@ -167,12 +167,12 @@ def choose_weight_scales(
 def channel_flags(
     weight: WeightValues, tensor: str, quant: QuantParams | None, scheme: QuantScheme
 ) -> Iterator[ScaleFlag]:
-    """Yield a flag if a shared scale degrades a channel that its own scale would preserve.
+    """Yield a flag if a single scale for all channels degrades a channel that its own scale would preserve.
 
     Args:
         weight: The weight.
-        tensor: Its name.
-        quant: Its single scale, or None for that of the whole range.
+        tensor: Name of the tensor in the flag.
+        quant: Quantization with the single scale, or None for a scale chosen from the whole range.
         scheme: The scheme of the channel's own scale.
     """
     if quant is not None and quant.scale.size > 1:
@@ -185,14 +185,14 @@ def channel_flags(
     worst_channel = _worst_channel(rows, quant)
     if worst_channel is None or not worst_channel[1] < CODES_MIN_SQNR:
         return
-    place, shared_sqnr, bad_count = worst_channel
-    own_quant, _ = calibrate(MinMax(), histogram_of(rows[place]), scheme)
-    own_sqnr = _sqnr(rows[place], own_quant)
+    channel, shared_sqnr, bad_count = worst_channel
+    own_quant, _ = calibrate(MinMax(), histogram_of(rows[channel]), scheme)
+    own_sqnr = _sqnr(rows[channel], own_quant)
     if not own_sqnr > shared_sqnr:
         return
     sentence = (
         f"with one scale for all channels, {bad_count} of {len(rows)} are below {CODES_MIN_SQNR:g} dB SQNR; channel "
-        f"{place} has {shared_sqnr:.1f} dB, and {own_sqnr:.1f} dB in its own scale"
+        f"{channel} has {shared_sqnr:.1f} dB, and {own_sqnr:.1f} dB in its own scale"
     )
     yield ScaleFlag(
         kind="channel_range",

@@ -173,7 +173,9 @@ def _make_opening(
             following().begin()
         pairs = None if choices.load_pairs is None else choices.load_pairs()
         cache, report = not choices.follow, (listeners[0] if listeners else None)
-        return DiffSession(sides["reference"], sides["backend"], limits=limits, cache=cache, told=report, given=pairs)
+        return DiffSession(
+            sides["reference"], sides["backend"], limits=limits, cache=cache, on_stage=report, user_pairs=pairs
+        )
 
     @cache
     def following() -> Following:

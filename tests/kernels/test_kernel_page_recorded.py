@@ -19,9 +19,9 @@ from qdebug.backends import load_backend
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.compare.measure.recordings import as_compared
-from qdebug.probe.dialects import in_qdq
+from qdebug.probe.dialects import translate_to_qdq
 from qdebug.probe.models import probe_models
-from qdebug.probe.run import _in_words, _record
+from qdebug.probe.run import _record, _translate_for_backend
 from qdebug.replay.variant import parse_variant
 from qdebug.running.feeds import ArrayFeeds
 from qdebug.running.record import record_feeds
@@ -251,7 +251,7 @@ def recordings(backend, options, folder):
     """Record all probes, and the digits net."""
     for number, model in enumerate(probe_models()):
         for said in dict.fromkeys(
-            (_in_words(backend, model), in_qdq(model) if backend.name == "onnxruntime" else None)
+            (_translate_for_backend(backend, model), translate_to_qdq(model) if backend.name == "onnxruntime" else None)
         ):
             if said is None:
                 continue

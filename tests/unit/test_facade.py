@@ -34,8 +34,8 @@ def test_the_probe_itself_sees_a_heavy_import():
 def test_every_public_name_resolves(name):
     value = getattr(qdebug, name)
     assert value is getattr(qdebug, name)
-    if name in qdebug._HOME:
-        assert value is getattr(importlib.import_module(qdebug._HOME[name]), name)
+    if name in qdebug._MODULE_OF_NAME:
+        assert value is getattr(importlib.import_module(qdebug._MODULE_OF_NAME[name]), name)
 
 
 @pytest.mark.parametrize("name", CONTRACT)

@@ -244,7 +244,7 @@ def test_a_worker_opens_the_files_once_for_all_its_chunks(tmp_path, monkeypatch)
 def test_who_aligns_tells_how_far_it_is(tmp_path):
     told, paths = [], run_demo(tmp_path)
     with qdebug.open_recording(paths.reference) as reference, qdebug.open_recording(paths.backend) as backend:
-        DiffSession(reference, backend, told=told.append)
+        DiffSession(reference, backend, on_stage=told.append)
         assert told[0] == "reading both graphs"
         pairing = [stage for stage in told if stage.startswith("pairing")]
         assert pairing[0] == "pairing tensors 0%"
@@ -255,4 +255,4 @@ def test_who_aligns_tells_how_far_it_is(tmp_path):
             raise InterruptedError(stage)
 
         with pytest.raises(InterruptedError, match="reading both graphs"):
-            DiffSession(reference, backend, told=leave)
+            DiffSession(reference, backend, on_stage=leave)

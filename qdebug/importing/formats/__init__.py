@@ -1,1 +1,1 @@
-"""Dump formats: a module each, which lists the tensors of a dump. Values are read on demand."""
+"""Dump formats, one per module. Each module lists the tensors of a dump, whose values are read on demand."""

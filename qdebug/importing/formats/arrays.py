@@ -1,4 +1,4 @@
-"""Folders and files of tensors: NumPy arrays, safetensors, files of torch; raw files if a model knows their type."""
+"""Folders and files of tensors: NumPy arrays, safetensors, torch files, and raw files whose type a model states."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from qdebug.importing.formats.torch_file import tensors_of_torch_file
 from qdebug.model import Graph
 from qdebug.recording.writing.write import Place
 
-__all__ = ["FILE_READERS", "TENSOR_NAMES", "array_of_file", "read_arrays"]
+__all__ = ["FILE_READERS", "TENSOR_NAMES", "describe_array", "read_arrays"]
 
 TENSOR_NAMES = "tensor_names"
-"""Name of an array in an .npz file that maps arrays to tensors: rows of two texts."""
+"""Name of the array in an .npz file that states the tensor of each array, as rows of two strings."""
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 _NUMBER = re.compile(r"(\d+)")
 
 
 def read_arrays(files: Files, source: Path, graph: Graph | None) -> Dump:
-    """List the arrays of a folder, an archive or a file, with raw files if a model knows their type."""
+    """List the arrays of a folder, an archive or a file. Raw files are listed only with a model that states types."""
     tensors: list[DumpedTensor] = []
     ignored: dict[str, str] = {}
     if not source.is_dir():
@@ -54,7 +54,7 @@ def read_arrays(files: Files, source: Path, graph: Graph | None) -> Dump:
                 prefix = "" if file_path == path else str(file_path.relative_to(path).parent)
                 prefix = f"{prefix}/" if prefix not in ("", ".") else ""
                 tensors += (
-                    [_untyped_file(files, file_path, place, prefix)]
+                    [_describe_untyped_file(files, file_path, place, prefix)]
                     if is_raw
                     else FILE_READERS[file_path.suffix.lower()](files, file_path, place, prefix, ignored)
                 )
@@ -67,8 +67,8 @@ _RAW_SUFFIXES = (".raw", ".bin")
 _REASONS_NOT_READ = dict.fromkeys(_RAW_SUFFIXES, "a raw file, and no --graph states its type and shape")
 
 
-def _untyped_file(files: Files, path: Path, place: Place, prefix: str) -> DumpedTensor:
-    """Describe a file of elements of which only the total size is known."""
+def _describe_untyped_file(files: Files, path: Path, place: Place, prefix: str) -> DumpedTensor:
+    """Describe a raw file, of which only the size is known."""
     with files.open_member(path) as (_, size):
         extents = (size,)
 
@@ -91,7 +91,10 @@ def _untyped_file(files: Files, path: Path, place: Place, prefix: str) -> Dumped
 
 
 def _samples_and_steps(source: Path, remarks: list[str]) -> Iterator[tuple[Place, Path]]:
-    """Yield the folder or archive of each sample and step: numbered ones if there are only those, else the source."""
+    """Yield each sample and step with its numbered folder or archive; only the source if its entries have no numbers.
+
+    A sentence about the numbers is added to `remarks`.
+    """
     entries_by_number = _numbered_entries(source)
     if entries_by_number is None:
         yield (0, 0), source
@@ -115,12 +118,12 @@ def _samples_and_steps(source: Path, remarks: list[str]) -> Iterator[tuple[Place
 
 
 def _is_step(path: Path) -> bool:
-    """Return whether a numbered name means a step of a stateful network, or an iteration of an engine."""
+    """Return whether a numbered entry is a step or an iteration by its name, and not a sample."""
     return path.stem.lower().rstrip("_-.0123456789").endswith(("step", "iteration"))
 
 
 def _numbered_entries(folder: Path) -> dict[int, Path] | None:
-    """Return folders or archives by the last number in their names; None if the names differ elsewhere."""
+    """Return folders or archives by the last number in their names; None unless they differ only in this number."""
     with os.scandir(folder) as entries_of_folder:
         entries = [Path(entry.path) for _, entry in zip(range(MAX_FILES), entries_of_folder, strict=False)]
     are_folders = all(entry.is_dir() and not entry.is_symlink() for entry in entries)
@@ -133,8 +136,8 @@ def _numbered_entries(folder: Path) -> dict[int, Path] | None:
 
 
 def _are_archives(paths: Sequence[Path]) -> bool:
-    """Return whether all files are of one kind that holds several tensors."""
-    return len({path.suffix.lower() for path in paths}) == 1 and paths[0].suffix.lower() in _SEVERAL
+    """Return whether all files have the same suffix, and it is one of files with several tensors."""
+    return len({path.suffix.lower() for path in paths}) == 1 and paths[0].suffix.lower() in _CONTAINER_SUFFIXES
 
 
 def _natural_key(name: str) -> list[Any]:
@@ -142,25 +145,27 @@ def _natural_key(name: str) -> list[Any]:
     return [int(part) if part.isdecimal() and len(part) < 19 else part for part in _NUMBER.split(name)]
 
 
-def _arrays_of(files: Files, path: Path, place: Place, prefix: str, ignored: dict[str, str]) -> Iterator[DumpedTensor]:
+def _list_numpy_arrays(
+    files: Files, path: Path, place: Place, prefix: str, ignored: dict[str, str]
+) -> Iterator[DumpedTensor]:
     """Yield the arrays of an .npy or .npz file. Arrays without a name are added to `ignored`."""
     location = os.path.relpath(path, files.folder)
     if path.suffix.lower() == ".npy":
-        yield array_of_file(files, path, None, name=prefix + path.stem, location=location, place=place)
+        yield describe_array(files, path, None, name=prefix + path.stem, location=location, place=place)
         return
     members = files.members(path)
-    names = _tensor_names(files, path) if TENSOR_NAMES in members else {}
+    names = _read_tensor_names(files, path) if TENSOR_NAMES in members else {}
     for member in members:
         name = names.get(member, member)
         if member == TENSOR_NAMES and names:
             continue
         if name:
-            yield array_of_file(files, path, member, name=prefix + name, location=f"{location}:{member}", place=place)
+            yield describe_array(files, path, member, name=prefix + name, location=f"{location}:{member}", place=place)
         else:
             ignored[f"{location}:{member}.npy"] = "the array has no name"
 
 
-def _tensor_names(files: Files, path: Path) -> dict[str, str]:
+def _read_tensor_names(files: Files, path: Path) -> dict[str, str]:
     """Return the tensor of each array if an archive states it, as archives from `qdebug export npz` do."""
     with files.open_member(path, TENSOR_NAMES) as (file, size):
         dtype, shape, _ = read_header(file, size, path, TENSOR_NAMES)
@@ -170,7 +175,7 @@ def _tensor_names(files: Files, path: Path) -> dict[str, str]:
     return {str(member): str(name) for member, name in rows}
 
 
-def array_of_file(
+def describe_array(
     files: Files, path: Path, member: str | None, *, name: str, location: str, place: Place
 ) -> DumpedTensor:
     """Describe the array of an .npy file, or of a member of an .npz file."""
@@ -190,8 +195,8 @@ def array_of_file(
 FILE_READERS: Mapping[str, Callable[[Files, Path, Place, str, dict[str, str]], Iterator[DumpedTensor]]] = (
     MappingProxyType(
         {
-            ".npy": _arrays_of,
-            ".npz": _arrays_of,
+            ".npy": _list_numpy_arrays,
+            ".npz": _list_numpy_arrays,
             ".safetensors": tensors_of_safetensors,
             ".pt": tensors_of_torch_file,
             ".pth": tensors_of_torch_file,
@@ -200,6 +205,6 @@ FILE_READERS: Mapping[str, Callable[[Files, Path, Place, str, dict[str, str]], I
         }
     )
 )
-"""What lists the tensors of a file, by its suffix."""
-_SEVERAL = frozenset(FILE_READERS) - {".npy", ".tensorproto", ".pb"}
-"""Suffixes of files that hold several tensors. Numbered ones are samples or steps."""
+"""Function that lists the tensors of a file, by the suffix of the file."""
+_CONTAINER_SUFFIXES = frozenset(FILE_READERS) - {".npy", ".tensorproto", ".pb"}
+"""Suffixes of files that can hold several tensors. If their names are numbered, each is a sample or a step."""

@@ -1,4 +1,4 @@
-"""Dumps of calls: which tensors each call of a run read and made."""
+"""Connect the calls of a dump: find the call that computed each input of a later call."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["Calls"]
 class Calls:
     """The tensors of the calls so far, in the order of the run.
 
-    A call's inputs are dumped again although an earlier call made them. An input with the same bytes as an earlier
-    output of the same sample and step is that output, so that the calls are connected.
+    These dumps contain the inputs of a call even if an earlier call computed them. An input is taken to be an earlier
+    output if both have the same bytes, sample and step.
     """
 
     def __init__(self) -> None:
@@ -38,27 +38,27 @@ class Calls:
         """Add the tensors of a call.
 
         Args:
-            node: Its name.
-            op: Its operator; None if the dump does not state it.
-            inputs: What it reads.
-            outputs: What it makes.
-            parameters: Constants that it reads.
+            node: Name of the call.
+            op: Operator of the call; None if the dump does not state it.
+            inputs: Tensors that the call reads.
+            outputs: Tensors that the call computes.
+            parameters: Constants that the call reads.
         """
         names = [self._add_input(tensor) for tensor in inputs]
         names += [self._add_input(replace(tensor, is_constant=True)) for tensor in parameters]
         for tensor in outputs:
             facts = self._facts.setdefault(tensor.name, {"node": node, "op": op, "inputs": tuple(names)})
             self.tensors.append(replace(tensor, facts=facts))
-            self._names_by_content[_content_of(tensor)] = tensor.name
+            self._names_by_content[_content_key(tensor)] = tensor.name
 
     def _add_input(self, tensor: DumpedTensor) -> str:
-        """Return the name of an input: that of an earlier tensor with the same bytes, or its own."""
-        name = self._names_by_content.setdefault(_content_of(tensor), tensor.name)
+        """Return the name of an earlier tensor with the same bytes, or else add the input and return its own name."""
+        name = self._names_by_content.setdefault(_content_key(tensor), tensor.name)
         if name == tensor.name:
             self.tensors.append(tensor)
         return name
 
 
-def _content_of(tensor: DumpedTensor) -> tuple[Place, bytes]:
+def _content_key(tensor: DumpedTensor) -> tuple[Place, bytes]:
     kind = f"{tensor.dtype} {tensor.shape}".encode()
     return tensor.place, xxhash.xxh3_128_digest(kind + tensor.load().tobytes())

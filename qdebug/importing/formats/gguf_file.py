@@ -1,8 +1,8 @@
 """Tensors of GGUF files, the weights of llama.cpp, with their block formats (extra `gguf`).
 
-The package `gguf` of llama.cpp gives the real values of each format; the header is read here, since a damaged one
-makes the package loop. Formats with one scale a
-block and codes around 0 are recorded as codes and scales, if these give exactly the package's values.
+llama.cpp's package `gguf` dequantizes the values of each format. The header is parsed here, since a damaged header can
+make the package loop. Tensors with one scale per block and codes around 0 are recorded as codes and scales, if these
+reproduce the values of the package exactly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["is_gguf", "read_gguf"]
 
 _KIND = "GGUF file"
 _MAGIC = b"GGUF"
-_PLAIN: Mapping[str, str] = MappingProxyType(
+_PLAIN_DTYPES: Mapping[str, str] = MappingProxyType(
     {
         "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64",
         "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
@@ -40,10 +40,10 @@ _PLAIN: Mapping[str, str] = MappingProxyType(
 
 
 _CODE_FORMATS: Mapping[str, int] = MappingProxyType({"Q8_0": 34, "Q4_0": 18, "Q5_0": 22})
-"""Formats whose values are a float16 scale at the start of each block times a code; the bytes of a block.
+"""Bytes per block of the formats in which a value is a code times the float16 scale at the start of its block.
 
-A scale may be negative, which a recording cannot state: the codes of such a block change their sign, and may then be 8
-or 16. They are therefore recorded as int8.
+Recordings do not allow negative scales, so the codes of a block with a negative scale change their sign. They can then
+be 8 or 16, and are therefore recorded as int8.
 """
 _BLOCK = 32
 _MAX_CODE = 127
@@ -64,10 +64,10 @@ class _Tensor:
         files: The files of the dump.
         path: The file.
         name: The tensor's name.
-        form: Its format, a `gguf.constants.GGMLQuantizationType`.
-        shape: Its extents, the slowest first.
-        offset: Position of its bytes in the file.
-        nbytes: Their number.
+        form: Format of the tensor, a `gguf.constants.GGMLQuantizationType`.
+        shape: Extents of the tensor, in C order.
+        offset: Offset of the tensor's bytes in the file.
+        nbytes: Number of these bytes.
     """
 
     files: Files
@@ -80,9 +80,9 @@ class _Tensor:
 
     def load(self) -> np.ndarray:
         """Return the elements of a plain format, or the real values of a format with blocks."""
-        content = self._bytes()
-        if self.form.name in _PLAIN:
-            return content.view(logical_dtype(_PLAIN[self.form.name])).reshape(self.shape)
+        content = self._read_bytes()
+        if self.form.name in _PLAIN_DTYPES:
+            return content.view(logical_dtype(_PLAIN_DTYPES[self.form.name])).reshape(self.shape)
         from gguf.quants import dequantize
 
         try:
@@ -92,18 +92,18 @@ class _Tensor:
             reason = f"its format {self.form.name} cannot be dequantized: {error}"
             raise damaged(self.path, self.name, reason, kind=_KIND) from None
 
-    def _bytes(self) -> np.ndarray:
+    def _read_bytes(self) -> np.ndarray:
         with self.files.open_member(self.path) as (file, _):
             file.seek(self.offset)
             return read_elements(file, np.dtype(np.uint8), (self.nbytes,), self.path, None)
 
-    def codes(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return codes, int8, and the scale of each block; None if they do not give exactly the package's values."""
+    def codes_and_scales(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return int8 codes and the scale of each block; None unless they reproduce the package's values exactly."""
         if self.form.name not in _CODE_FORMATS:
             return None
-        blocks = self._bytes().reshape(-1, _CODE_FORMATS[self.form.name])
+        blocks = self._read_bytes().reshape(-1, _CODE_FORMATS[self.form.name])
         scales = np.abs(np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32))
-        scales = np.where(scales == 0, np.float32(1), scales)  # all codes of such a block stand for 0
+        scales = np.where(scales == 0, np.float32(1), scales)  # a block of scale 0 has only zeros, so any scale will do
         scales = scales.reshape(*self.shape[:-1], -1)
         values = self.load().reshape(*scales.shape, _BLOCK)
         with np.errstate(all="ignore"):
@@ -123,7 +123,7 @@ def is_gguf(path: Path) -> bool:
 
 
 def read_gguf(files: Files, source: Path, graph: Graph | None) -> Dump:
-    """List the tensors of a file.
+    """List the tensors of a GGUF file.
 
     Args:
         files: The files of the dump.
@@ -159,20 +159,20 @@ def read_gguf(files: Files, source: Path, graph: Graph | None) -> Dump:
             raise damaged(source, None, f"tensor {name[:60]!r} {problem}", kind=_KIND)
         end = offset + nbytes
         formats[quant_type.name] += 1
-        tensors.append(_dumped(_Tensor(files, source, name, quant_type, shape, offset, nbytes)))
+        tensors.append(_describe_tensor(_Tensor(files, source, name, quant_type, shape, offset, nbytes)))
     remarks = [f"formats: {', '.join(f'{name} ({count})' for name, count in formats.items())}"] if formats else []
     return Dump(tensors=tensors, ignored=ignored, facts={"backend": "gguf"}, remarks=remarks)
 
 
 class _Header:
-    """The header of a file: facts that are skipped, then name, extents, format and offset of each tensor.
+    """Reader of the header of a file: facts, which are skipped, then name, extents, format and offset of each tensor.
 
     See https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 
     Args:
         path: The file.
-        file: It, open at its start.
-        size: Its size in bytes.
+        file: The open file, at its start.
+        size: Size of the file in bytes.
     """
 
     def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
@@ -180,93 +180,93 @@ class _Header:
         self._alignment = 32
 
     def tensors(self) -> list[tuple[str, tuple[int, ...], int, int]]:
-        """Return the tensors with absolute offsets.
+        """Return name, shape, format and absolute offset of each tensor.
 
         Raises:
             UsageError: The header is damaged.
         """
-        if self._take(4) != _MAGIC or self._number("<I") not in _VERSIONS:
-            raise self._problem("its version is not 2 or 3")
-        count, facts = self._number("<Q"), self._number("<Q")
+        if self._read(4) != _MAGIC or self._read_number("<I") not in _VERSIONS:
+            raise self._error("its version is not 2 or 3")
+        count, facts = self._read_number("<Q"), self._read_number("<Q")
         if max(count, facts) > self._size:
-            raise self._problem("it states more tensors or facts than bytes")
+            raise self._error("it states more tensors or facts than bytes")
         for _ in range(facts):
             self._skip_fact()
-        rows = [self._row() for _ in range(count)]
+        rows = [self._read_tensor_row() for _ in range(count)]
         start = -(-self._file.tell() // self._alignment) * self._alignment
         if len({name for name, *_ in rows}) != len(rows):
-            raise self._problem("two tensors have the same name")
+            raise self._error("two tensors have the same name")
         return [(name, shape, form, start + offset) for name, shape, form, offset in rows]
 
-    def _row(self) -> tuple[str, tuple[int, ...], int, int]:
-        name, rank = self._text(), self._number("<I")
+    def _read_tensor_row(self) -> tuple[str, tuple[int, ...], int, int]:
+        name, rank = self._read_text(), self._read_number("<I")
         if rank > _MAX_RANK:
-            raise self._problem(f"tensor {name[:60]!r} has {rank} dimensions")
-        shape = tuple(self._number("<Q") for _ in range(rank))[::-1]
-        return name, shape, self._number("<I"), self._number("<Q")
+            raise self._error(f"tensor {name[:60]!r} has {rank} dimensions")
+        shape = tuple(self._read_number("<Q") for _ in range(rank))[::-1]
+        return name, shape, self._read_number("<I"), self._read_number("<Q")
 
     def _skip_fact(self) -> None:
-        key, kind = self._text(), self._number("<I")
+        key, kind = self._read_text(), self._read_number("<I")
         if key == "general.alignment" and kind == _UINT32:
-            self._alignment = self._number("<I")
+            self._alignment = self._read_number("<I")
             if self._alignment < 1 or self._alignment & (self._alignment - 1):
-                raise self._problem(f"its alignment is {self._alignment}")
+                raise self._error(f"its alignment is {self._alignment}")
         else:
             self._skip_value(kind, depth=0)
 
     def _skip_value(self, kind: int, *, depth: int) -> None:
         if kind == _TEXT:
-            self._text()
+            self._read_text()
         elif kind == _ARRAY and depth < _MAX_RANK:
-            inner, count = self._number("<I"), self._number("<Q")
+            inner, count = self._read_number("<I"), self._read_number("<Q")
             if inner in _VALUE_BYTES:
-                self._take(count * _VALUE_BYTES[inner])
+                self._read(count * _VALUE_BYTES[inner])
                 return
             if count > self._size:
-                raise self._problem("a list is longer than the file")
+                raise self._error("a list is longer than the file")
             for _ in range(count):
                 self._skip_value(inner, depth=depth + 1)
         elif kind in _VALUE_BYTES:
-            self._take(_VALUE_BYTES[kind])
+            self._read(_VALUE_BYTES[kind])
         else:
-            raise self._problem(f"a fact has type {kind}")
+            raise self._error(f"a fact has type {kind}")
 
-    def _text(self) -> str:
-        return self._take(self._number("<Q")).decode("utf-8", "replace")
+    def _read_text(self) -> str:
+        return self._read(self._read_number("<Q")).decode("utf-8", "replace")
 
-    def _number(self, form: str) -> int:
-        value: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
+    def _read_number(self, form: str) -> int:
+        value: int = struct.unpack(form, self._read(struct.calcsize(form)))[0]
         return value
 
-    def _take(self, count: int) -> bytes:
+    def _read(self, count: int) -> bytes:
         if count > self._size - self._file.tell():
-            raise self._problem("its header ends after the file")
+            raise self._error("its header ends after the file")
         return self._file.read(count)
 
-    def _problem(self, reason: str) -> UsageError:
+    def _error(self, reason: str) -> UsageError:
         return damaged(self._path, None, reason, kind=_KIND)
 
 
-def _dumped(tensor: _Tensor) -> DumpedTensor:
-    """Describe a tensor: codes and scales if its format has them, else elements or real values."""
-    codes = tensor.codes()
+def _describe_tensor(tensor: _Tensor) -> DumpedTensor:
+    """Describe a tensor as codes and scales if its format allows it, else as elements or real values."""
+    codes_and_scales = tensor.codes_and_scales()
     facts: dict[str, Any] = {}
-    dtype = logical_dtype(_PLAIN.get(tensor.form.name, "float32"))
-    if codes is not None:
+    dtype = logical_dtype(_PLAIN_DTYPES.get(tensor.form.name, "float32"))
+    if codes_and_scales is not None:
         dtype = np.dtype(np.int8)
-        facts = {"scale": codes[1], "zero_point": 0, "axis": len(tensor.shape) - 1, "block_size": _BLOCK}
+        facts = {"scale": codes_and_scales[1], "zero_point": 0, "axis": len(tensor.shape) - 1, "block_size": _BLOCK}
     return DumpedTensor(
         name=tensor.name,
         location=f"{tensor.path.name}:{tensor.name}",
         dtype=dtype,
         shape=tensor.shape,
-        load=tensor.load if codes is None else partial(_codes_of, tensor),
+        load=tensor.load if codes_and_scales is None else partial(_load_codes, tensor),
         facts=facts,
     )
 
 
-def _codes_of(tensor: _Tensor) -> np.ndarray:
-    codes = tensor.codes()
-    if codes is None:
+def _load_codes(tensor: _Tensor) -> np.ndarray:
+    codes_and_scales = tensor.codes_and_scales()
+    if codes_and_scales is None:
         raise UsageError(f"The file {str(tensor.path)!r} changed while it was read.", hint="Import again.")
-    return codes[0]
+    return codes_and_scales[0]

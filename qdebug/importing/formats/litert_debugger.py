@@ -11,7 +11,7 @@ from pathlib import Path
 from qdebug.errors import UsageError
 from qdebug.importing.dump import Dump, DumpedTensor
 from qdebug.importing.files import Files
-from qdebug.importing.formats.description import raw_file
+from qdebug.importing.formats.description import describe_raw_file
 from qdebug.model import Graph, Node, Role, TensorInfo
 
 __all__ = ["read_litert_debugger"]
@@ -65,7 +65,7 @@ def read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Dum
 
 
 def _operand_of_file(graph: Graph, path: Path) -> tuple[int, str, str] | None:
-    """Return the operator's number, the direction and the tensor in a file's name; None if none matches."""
+    """Return the operator's index, the direction and the tensor that a file's name states; None if none matches."""
     number = _OP_FILE.fullmatch(path.name)
     index = int(number[1]) if number is not None else len(graph.nodes)
     if index >= len(graph.nodes):
@@ -80,15 +80,20 @@ def _operand_of_file(graph: Graph, path: Path) -> tuple[int, str, str] | None:
 
 
 def _raw_file_of_graph(files: Files, path: Path, info: TensorInfo) -> DumpedTensor:
-    """Describe a raw file by the model's facts about its tensor."""
+    """Describe a raw file with the dtype and shape that the model states for its tensor."""
     is_open = info.shape is None or None in info.shape
     entry = {"dtype": info.dtype, "shape": None if is_open else list(info.shape or ())}
-    tensor = raw_file(files, path, f"the model's {info.name!r}", path, entry, graph=True)
+    tensor = describe_raw_file(files, path, f"the model's {info.name!r}", path, entry, graph=True)
     return replace(tensor, name=info.name, location=os.path.relpath(path, files.folder))
 
 
 def _with_own_inputs(graph: Graph, input_names: Mapping[tuple[int, str], str]) -> Graph:
-    """Return the graph in which operators read separate input tensors."""
+    """Return the graph with some operator inputs replaced by separate tensors, which are graph inputs.
+
+    Args:
+        graph: The model's graph.
+        input_names: New name of each such input, by the index of the operator and the old name.
+    """
     nodes: list[Node] = [
         replace(node, inputs=tuple(input_names.get((index, name), name) for name in node.inputs))
         for index, node in enumerate(graph.nodes)

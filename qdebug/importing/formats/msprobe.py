@@ -16,7 +16,7 @@ from typing import Any
 
 from qdebug.importing.dump import Dump, DumpedTensor
 from qdebug.importing.files import Files, damaged
-from qdebug.importing.formats.arrays import array_of_file
+from qdebug.importing.formats.arrays import describe_array
 from qdebug.importing.formats.calls import Calls
 from qdebug.importing.formats.torch_file import tensors_of_torch_file
 from qdebug.model import Graph
@@ -27,20 +27,20 @@ __all__ = ["is_msprobe", "read_msprobe"]
 _KIND = "dump.json of msprobe"
 _FILE = "dump.json"
 _MAX_BYTES = 256 << 20
-_PARTS = ("input_args", "input", "input_kwargs", "parameters", "output")
-"""Groups of a call's values, in the order of its computation."""
+_GROUPS = ("input_args", "input", "input_kwargs", "parameters", "output")
+"""Groups of a call's values, inputs before outputs."""
 _ROLES: Mapping[str, str] = MappingProxyType({"output": "outputs", "parameters": "parameters"})
-"""Role of each group of values in its call; inputs by default."""
+"""Role of a group of values in its call. All other groups are inputs."""
 _TENSOR_TYPES = ("torch.Tensor", "mindspore.Tensor")
 
 
-def _description_of(source: Path) -> Path:
+def _description_path(source: Path) -> Path:
     return source / _FILE if source.is_dir() else source
 
 
 def is_msprobe(source: Path) -> bool:
     """Return whether a source is a dump.json of msprobe, or a folder with one."""
-    path = _description_of(source)
+    path = _description_path(source)
     if path.name != _FILE or not path.is_file():
         return False
     with path.open("rb") as file:
@@ -49,7 +49,7 @@ def is_msprobe(source: Path) -> bool:
 
 
 def read_msprobe(files: Files, source: Path, graph: Graph | None) -> Dump:
-    """List the outputs of all calls in their order, and inputs and parameters that no call before them made.
+    """List the outputs of all calls in order, and the inputs and parameters that no earlier call computed.
 
     Args:
         files: The files of the dump.
@@ -60,7 +60,7 @@ def read_msprobe(files: Files, source: Path, graph: Graph | None) -> Dump:
         UsageError: The description is damaged, or a file is missing.
     """
     del graph
-    path = _description_of(source)
+    path = _description_path(source)
     try:
         content = json.loads(read_regular(path, _MAX_BYTES))
     except (OSError, ValueError, RecursionError) as error:
@@ -68,14 +68,14 @@ def read_msprobe(files: Files, source: Path, graph: Graph | None) -> Dump:
     calls = content.get("data") if isinstance(content, dict) else None
     if not isinstance(calls, dict):
         raise damaged(path, None, "it has no calls", kind=_KIND)
-    folder = _folder(path, str(content.get("dump_data_dir") or ""))
+    folder = _find_folder(path, str(content.get("dump_data_dir") or ""))
     calls_of_dump, ignored = Calls(), dict[str, str]()
     for call, values in calls.items():
         if not isinstance(values, dict) or ".backward" in call:
             ignored[call] = "a backward call" if ".backward" in call else "no values"
         else:
             tensors = _tensors_of_call(files, folder, ignored, call, values)
-            calls_of_dump.add(call, _operator(call), **tensors)
+            calls_of_dump.add(call, _operator_of_call(call), **tensors)
     backend = f"msprobe {content.get('level', '')}".strip()
     return Dump(tensors=calls_of_dump.tensors, ignored=ignored, facts={"backend": backend})
 
@@ -85,36 +85,36 @@ def _tensors_of_call(
 ) -> dict[str, list[DumpedTensor]]:
     """Return the tensors of a call by their role in it."""
     groups: dict[str, list[DumpedTensor]] = {"inputs": [], "outputs": [], "parameters": []}
-    for group in _PARTS:
-        for entry in _entries(values.get(group)):
-            tensor = _tensor(files, folder, ignored, f"{call}.{group}", entry)
+    for group in _GROUPS:
+        for entry in _iterate_tensors(values.get(group)):
+            tensor = _describe_tensor(files, folder, ignored, f"{call}.{group}", entry)
             if tensor is not None:
                 groups[_ROLES.get(group, "inputs")].append(tensor)
     return groups
 
 
-def _tensor(
+def _describe_tensor(
     files: Files, folder: Path, ignored: dict[str, str], title: str, entry: Mapping[str, Any]
 ) -> DumpedTensor | None:
-    """Describe the tensor of an entry, named like its file; None if there is none."""
+    """Describe the tensor of an entry, named after its file; None if the entry has only statistics."""
     name = entry.get("data_name")
     if not isinstance(name, str) or not name:
         ignored[title] = "statistics only; dump with task = tensor"
         return None
     path = folder / name
     if path.suffix == ".npy":
-        return array_of_file(files, path, None, name=path.stem, location=path.name, place=(0, 0))
+        return describe_array(files, path, None, name=path.stem, location=path.name, place=(0, 0))
     tensor = next(tensors_of_torch_file(files, path, (0, 0), "", ignored), None)
     return None if tensor is None else replace(tensor, name=path.stem, location=path.name)
 
 
-def _folder(path: Path, stated: str) -> Path:
-    """Return the folder of the tensors. A dump that was copied has another path than the one it states."""
+def _find_folder(path: Path, stated: str) -> Path:
+    """Return the folder of the tensors. It is searched next to the description, since the dump may have been moved."""
     sibling = path.parent / (Path(stated.replace("\\", "/")).name or "dump_tensor_data")
     return sibling if sibling.is_dir() else path.parent
 
 
-def _entries(values: Any) -> Iterator[Mapping[str, Any]]:
+def _iterate_tensors(values: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the tensors among the values of a group, which may be nested."""
     pending = [values]
     while pending:
@@ -127,7 +127,7 @@ def _entries(values: Any) -> Iterator[Mapping[str, Any]]:
             pending += value[::-1]
 
 
-def _operator(call: str) -> str:
+def _operator_of_call(call: str) -> str:
     """Return the operator of a call: Functional.conv2d.0.forward is conv2d, Module.layer1.0.Linear.forward.0 Linear."""
     parts = [part for part in re.sub(r"\.(forward|backward).*", "", call).split(".") if not part.isdigit()]
     return parts[-1] if parts else call

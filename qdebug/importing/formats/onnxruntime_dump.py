@@ -3,7 +3,7 @@
 ONNX Runtime writes them with `ORT_DEBUG_NODE_IO_DUMP_DATA_DESTINATION=sqlite`, if it is built with
 `onnxruntime_DEBUG_NODE_INPUTS_OUTPUTS_ENABLE_DUMP_TO_SQLDB`. The tables are those of
 `onnxruntime/core/framework/debug_node_inputs_outputs_utils.cc`: `Tensors` has the run (`Step`), the name, a TensorProto
-and the node that made it; `Nodes` the order and the execution provider of each node.
+and the node that computed it; `Nodes` has the order and the execution provider of each node.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def is_onnxruntime_database(path: Path) -> bool:
 
 
 def read_onnxruntime_database(files: Files, source: Path, graph: Graph | None) -> Dump:
-    """List the tensors in the order of the nodes that made them, each run a sample.
+    """List the tensors in the order of the nodes that computed them. Each run is a sample.
 
     Args:
         files: The files of the dump.
@@ -66,7 +66,7 @@ def read_onnxruntime_database(files: Files, source: Path, graph: Graph | None) -
         first_step = int(rows[0][1]) if rows else 0
         tensors = []
         for row, step, name, _ in rows:
-            message = _message(connection, source, row)
+            message = _read_message(connection, source, row)
             location = f"{source.name}:{name} of run {step}"
             if message.dtype is None or message.is_external:
                 ignored[location] = "its dtype is not known"
@@ -77,7 +77,7 @@ def read_onnxruntime_database(files: Files, source: Path, graph: Graph | None) -
                     location=location,
                     dtype=logical_dtype(message.dtype),
                     shape=message.shape,
-                    load=partial(_array, source, row),
+                    load=partial(_read_array, source, row),
                     place=(int(step) - first_step, 0),
                 )
             )
@@ -88,7 +88,7 @@ def read_onnxruntime_database(files: Files, source: Path, graph: Graph | None) -
 
 @contextmanager
 def _open_database(source: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading, without its schema's functions, and turn errors of SQLite into one sentence."""
+    """Open a database read-only, with functions in its schema disabled. Errors of SQLite become a `UsageError`."""
     uri = f"file:{quote(os.path.realpath(source))}?mode=ro&immutable=1"
     try:
         connection = sqlite3.connect(uri, uri=True)
@@ -103,7 +103,7 @@ def _open_database(source: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _check_tables(connection: sqlite3.Connection, source: Path) -> None:
-    """Reject a database without the tables of a node dump. Views are refused: they run the file's own queries.
+    """Reject a database without the tables of a node dump. A view is not accepted, since it runs a query of the file.
 
     Raises:
         UsageError: A table or a column is missing.
@@ -115,13 +115,13 @@ def _check_tables(connection: sqlite3.Connection, source: Path) -> None:
             raise damaged(source, None, f"it has no table {table} of tensors and nodes", kind=_KIND)
 
 
-def _message(connection: sqlite3.Connection, source: Path, row: int) -> TensorMessage:
+def _read_message(connection: sqlite3.Connection, source: Path, row: int) -> TensorMessage:
     (content,) = connection.execute("select Value from Tensors where rowid = ?", (row,)).fetchone()
     if not isinstance(content, bytes):
         raise damaged(source, None, "a tensor has no value", kind=_KIND)
     return decode_tensor_proto(content)
 
 
-def _array(source: Path, row: int) -> np.ndarray:
+def _read_array(source: Path, row: int) -> np.ndarray:
     with _open_database(source) as connection:
-        return _message(connection, source, row).array()
+        return _read_message(connection, source, row).array()

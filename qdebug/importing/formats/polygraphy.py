@@ -1,4 +1,4 @@
-"""Results and inputs that Polygraphy saved as JSON, with arrays in NumPy's format inside.
+"""Results and inputs that Polygraphy saved as JSON, which contains arrays in NumPy's format.
 
 See https://github.com/NVIDIA/TensorRT/tree/main/tools/Polygraphy, `polygraphy.json`: an array is {"array": base64 of
 numpy.save, "polygraphy_class": "ndarray"}; results are lists of a runner's name and its iterations.
@@ -28,8 +28,8 @@ __all__ = ["is_polygraphy", "read_polygraphy"]
 _KIND = "JSON file of Polygraphy"
 _CLASS = "polygraphy_class"
 _MAX_BYTES = 4 << 30
-_START = 4096
-"""Bytes at the start of a file that name Polygraphy's classes."""
+_START_BYTES = 4096
+"""Number of bytes at the start of a file that are searched for the names of Polygraphy's classes."""
 
 
 def is_polygraphy(path: Path) -> bool:
@@ -37,17 +37,17 @@ def is_polygraphy(path: Path) -> bool:
     if path.suffix.lower() != ".json" or not path.is_file():
         return False
     with path.open("rb") as file:
-        start = file.read(_START)
+        start = file.read(_START_BYTES)
     return b'"polygraphy_class"' in start or (b'"lst"' in start and b'"array"' in start) or _begins_with_inputs(start)
 
 
 def _begins_with_inputs(start: bytes) -> bool:
-    """Return whether a list begins with a table whose first value is an array in NumPy's format."""
+    """Return whether the JSON is a list that begins with an array in NumPy's format (base64 of its magic bytes)."""
     return start.lstrip().startswith(b"[") and b'"array": "k05VTVBZ' in start
 
 
 def read_polygraphy(files: Files, source: Path, graph: Graph | None) -> Dump:
-    """List the tensors of the first runner, an iteration a sample, or those of a list of inputs.
+    """List the tensors of the first runner, with each iteration as a sample, or the tensors in a list of inputs.
 
     Args:
         files: The files of the dump.
@@ -80,11 +80,11 @@ def read_polygraphy(files: Files, source: Path, graph: Graph | None) -> Dump:
         samples = content
     if not isinstance(samples, list) or not all(isinstance(entry, dict) for entry in samples):
         raise damaged(source, None, "it holds neither results nor inputs", kind=_KIND)
-    tensors = [tensor for number, sample in enumerate(samples) for tensor in _tensors(source, number, sample)]
+    tensors = [tensor for number, sample in enumerate(samples) for tensor in _list_tensors(source, number, sample)]
     return Dump(tensors=tensors, facts={"backend": backend} if backend else {}, remarks=remarks)
 
 
-def _tensors(source: Path, sample: int, values: Mapping[str, Any]) -> Iterator[DumpedTensor]:
+def _list_tensors(source: Path, sample: int, values: Mapping[str, Any]) -> Iterator[DumpedTensor]:
     for name, value in values.items():
         array = value.get("values") if isinstance(value, dict) and value.get(_CLASS) == "LazyArray" else value
         if name == _CLASS or not isinstance(array, dict) or not isinstance(array.get("array"), str):

@@ -1,7 +1,7 @@
 """Files of safetensors: a JSON header, then the elements of all tensors.
 
 See the section "Format" of the README of huggingface/safetensors: the length of the header in 8 bytes, then JSON with
-the dtype, the shape and the first and last byte of each tensor.
+the dtype, the shape and the byte range of each tensor.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ _DTYPES: Mapping[str, str] = MappingProxyType(
         "BOOL": "bool",
     }
 )
-"""Dtypes of the format, by their names there."""
+"""Dtypes, by their names in the format."""
 
 
 def tensors_of_safetensors(
     files: Files, path: Path, place: Place, prefix: str, ignored: dict[str, str]
 ) -> Iterator[DumpedTensor]:
-    """Yield the tensors of a file of safetensors, in the order of their elements.
+    """Yield the tensors of a safetensors file, in the order of their bytes in the file.
 
     Args:
         files: The files of the dump.
         path: The file.
         place: Sample and step of its tensors.
         prefix: Text before the name of each tensor.
-        ignored: Receives what is not read, with the reason.
+        ignored: Receives the tensors that are not read, with the reason.
 
     Raises:
         UsageError: The file is damaged.
@@ -69,7 +69,7 @@ def tensors_of_safetensors(
             raise damaged(path, None, f"its header would have {length} bytes", kind=_KIND)
         header = _parse_header(path, file.read(length))
     start, end = 8 + length, 0
-    spans = sorted((_span(path, name, entry, size - start), name) for name, entry in header.items())
+    spans = sorted((_byte_range(path, name, entry, size - start), name) for name, entry in header.items())
     for (first, last), name in spans:
         if first < end:
             raise damaged(path, None, f"tensor {name[:60]!r} overlaps another one", kind=_KIND)
@@ -84,11 +84,11 @@ def tensors_of_safetensors(
         if math.prod(shape) * dtype.itemsize != last - first:
             reason = f"tensor {name[:60]!r} has {last - first} bytes, not {math.prod(shape) * dtype.itemsize}"
             raise damaged(path, None, reason, kind=_KIND)
-        yield _tensor(files, path, place, prefix + name, (start + first, dtype, shape))
+        yield _describe_tensor(files, path, place, prefix + name, (start + first, dtype, shape))
 
 
 def _parse_header(path: Path, text: bytes) -> dict[str, dict[str, Any]]:
-    """Return the header without its free text."""
+    """Return the header, without the entry `__metadata__`."""
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -99,8 +99,8 @@ def _parse_header(path: Path, text: bytes) -> dict[str, dict[str, Any]]:
     return header
 
 
-def _span(path: Path, name: str, entry: Any, size: int) -> tuple[int, int]:
-    """Return the first and last byte of a tensor's elements, after checking its header."""
+def _byte_range(path: Path, name: str, entry: Any, size: int) -> tuple[int, int]:
+    """Return the start and end of a tensor's bytes, counted from the end of the header, after checking its entry."""
     match entry:
         case {"data_offsets": [int(first), int(last)], "shape": [*shape]} if all(
             type(number) is int and 0 <= number < 1 << 62 for number in (first, last, *shape)
@@ -113,7 +113,7 @@ def _span(path: Path, name: str, entry: Any, size: int) -> tuple[int, int]:
     return first, last
 
 
-def _tensor(
+def _describe_tensor(
     files: Files, path: Path, place: Place, name: str, header_entry: tuple[int, np.dtype[Any], tuple[int, ...]]
 ) -> DumpedTensor:
     offset, dtype, shape = header_entry

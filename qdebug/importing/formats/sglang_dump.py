@@ -2,7 +2,8 @@
 
 The names are those of SGLang 0.5.23: `--debug-tensor-dump-output-folder` writes `PassNNNNN.pt` with the outputs of all
 modules (`srt/debug_utils/tensor_dump_forward_hook.py`); `dumper.dump` writes `step=1___rank=0___dump_index=3___name=
-NAME___TAG=VALUE.pt` with "value" and "meta" (`srt/debug_utils/dumper.py`), and "forward_pass_id" before it had steps.
+NAME___TAG=VALUE.pt` with "value" and "meta" (`srt/debug_utils/dumper.py`). Older versions write "forward_pass_id"
+instead of "step".
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def is_sglang(source: Path) -> bool:
 
 
 def read_sglang(files: Files, source: Path, graph: Graph | None) -> Dump:
-    """List the tensors of one rank, a forward pass a step.
+    """List the tensors of one rank, with each forward pass as a step.
 
     Args:
         files: The files of the dump.
@@ -82,12 +83,12 @@ class _Passes:
         self._names_before_top: set[str] = set()
 
     def dump(self) -> Dump:
-        """Return the tensors, with the late ones in the pass that made them."""
+        """Return the tensors, each in the pass that computed it."""
         first = self._passes[0][0]
         by_step: dict[int, list[DumpedTensor]] = {number - first: [] for number, _ in self._passes}
         for number, path in self._passes:
             entries = list(tensors_of_torch_file(self._files, path, (0, number - first), "", self._ignored))
-            late = self._names_of_pass_before(number, entries)
+            late = self._late_names_of_previous_pass(number, entries)
             by_step[number - first] += [entry for entry in entries if entry.name not in late]
             for entry in entries:
                 if entry.name in late and number - first - 1 in by_step:
@@ -97,8 +98,8 @@ class _Passes:
         tensors = [entry for step in sorted(by_step) for entry in by_step[step]]
         return Dump(tensors=tensors, ignored=self._ignored, remarks=[f"{len(self._passes)} forward passes as steps"])
 
-    def _names_of_pass_before(self, number: int, entries: list[DumpedTensor]) -> set[str]:
-        """Return the names of the tensors in a file that the pass before it made."""
+    def _late_names_of_previous_pass(self, number: int, entries: list[DumpedTensor]) -> set[str]:
+        """Return the names of the tensors in a pass's file that the previous pass computed."""
         top = next((entry.name.removesuffix(_BATCH) for entry in entries if entry.name.endswith(_BATCH)), None)
         if top is None:
             return set()
@@ -115,18 +116,18 @@ class _Passes:
 def _read_dumper(files: Files, folder: Path) -> Dump:
     """List the tensors of `dumper.dump`, in the order of its calls."""
     ignored: dict[str, str] = {}
-    named: list[tuple[Mapping[str, str], Path]] = []
+    tagged_files: list[tuple[Mapping[str, str], Path]] = []
     for path in sorted(folder.iterdir()):
         tags = dict(part.split("=", 1) for part in path.stem.split("___") if "=" in part)
         if path.suffix != ".pt" or not tags.get("name") or not files.is_inside(path):
             ignored[path.name] = "not a file of the dumper"
         else:
-            named.append((tags, path))
-    if len({tags.get("rank", "") for tags, _ in named}) > 1:
+            tagged_files.append((tags, path))
+    if len({tags.get("rank", "") for tags, _ in tagged_files}) > 1:
         raise _several_ranks(folder, "the files with rank=0 in a folder of their own")
-    named.sort(key=lambda item: (_step_of(item[0]), _number(item[0].get("dump_index"))))
-    first = _step_of(named[0][0]) if named else 0
-    tensors = [entry for tags, path in named for entry in _entries(files, path, tags, ignored)]
+    tagged_files.sort(key=lambda item: (_step_of(item[0]), _parse_number(item[0].get("dump_index"))))
+    first = _step_of(tagged_files[0][0]) if tagged_files else 0
+    tensors = [entry for tags, path in tagged_files for entry in _list_tensors(files, path, tags, ignored)]
     calls: Counter[tuple[str, int]] = Counter()
     numbered = []
     for entry in tensors:
@@ -137,8 +138,8 @@ def _read_dumper(files: Files, folder: Path) -> Dump:
     return Dump(tensors=numbered, ignored=ignored)
 
 
-def _entries(files: Files, path: Path, tags: Mapping[str, str], ignored: dict[str, str]) -> Iterator[DumpedTensor]:
-    """Yield the tensors of a file, named by its tags: the name, then each further tag and its value."""
+def _list_tensors(files: Files, path: Path, tags: Mapping[str, str], ignored: dict[str, str]) -> Iterator[DumpedTensor]:
+    """Yield the tensors of a file. A name consists of the tag `name`, and of all further tags with their values."""
     parts = [tags["name"], *(f"{key}.{value}" for key, value in tags.items() if key not in _RUN_TAGS)]
     for entry in tensors_of_torch_file(files, path, (0, _step_of(tags)), "", ignored):
         inner = re.sub(r"^value\.?", "", entry.name) if entry.name != path.stem else ""
@@ -148,8 +149,8 @@ def _entries(files: Files, path: Path, tags: Mapping[str, str], ignored: dict[st
 
 
 def _step_of(tags: Mapping[str, str]) -> int:
-    return _number(next((tags[key] for key in _STEP_TAGS if key in tags), None))
+    return _parse_number(next((tags[key] for key in _STEP_TAGS if key in tags), None))
 
 
-def _number(text: str | None) -> int:
+def _parse_number(text: str | None) -> int:
     return int(text) if text is not None and text.isdecimal() and len(text) < 10 else 0

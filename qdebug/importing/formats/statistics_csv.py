@@ -25,26 +25,26 @@ __all__ = ["is_statistics_table", "read_statistics_table"]
 _KIND = "table of a quantization or accuracy debugger"
 _MAX_BYTES = 256 << 20
 _NAME_COLUMNS = {"tensor_name": "op_name", "Tensor Name": "Op Code"}
-"""The column of the tensor's name, and a further one by which the table is recognized."""
+"""Column of the tensor's name for each tool, with another column by which its table is recognized."""
 _TEXT_COLUMNS = frozenset({"op_name", "tensor_idx", "tensor_name", "Index", "Op Code", "Tensor Name", "Status"})
 _FLAGS = {"Y": 1.0, "N": 0.0}
 
 
-def _columns(line: str) -> list[str]:
+def _parse_columns(line: str) -> list[str]:
     return next(csv.reader([line]), [])
 
 
-def _name_column(columns: list[str]) -> str | None:
+def _find_name_column(columns: list[str]) -> str | None:
     return next((name for name, partner in _NAME_COLUMNS.items() if name in columns and partner in columns), None)
 
 
 def is_statistics_table(path: Path) -> bool:
-    """Return whether a file is such a table, by its first line."""
+    """Return whether the first line of a file has the columns of such a table."""
     if path.suffix.lower() != ".csv" or not path.is_file():
         return False
     with open_binary(path) as file:
         line = file.readline(1 << 16).decode("utf-8", "replace")
-    return _name_column(_columns(line)) is not None
+    return _find_name_column(_parse_columns(line)) is not None
 
 
 def read_statistics_table(files: Files, source: Path, graph: Graph | None) -> Dump:
@@ -62,7 +62,7 @@ def read_statistics_table(files: Files, source: Path, graph: Graph | None) -> Du
     try:
         text = read_regular(source, _MAX_BYTES).decode("utf-8")
         rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-        name_column = _name_column(list(rows.fieldnames or ()))
+        name_column = _find_name_column(list(rows.fieldnames or ()))
         if name_column is None:
             raise ValueError("its first line names no tensors")
         entries = list(rows)
@@ -77,7 +77,7 @@ def read_statistics_table(files: Files, source: Path, graph: Graph | None) -> Du
             ignored[f"line {number}"] = status
             continue
         for column, text in row.items():
-            value = _FLAGS.get(text) if column == "NaN" else _number(text)
+            value = _FLAGS.get(text) if column == "NaN" else _parse_number(text)
             if column in _TEXT_COLUMNS or f"{name}:{column}" in tensors:
                 continue
             if value is None:
@@ -94,7 +94,7 @@ def read_statistics_table(files: Files, source: Path, graph: Graph | None) -> Du
     return Dump(tensors=list(tensors.values()), ignored=ignored, remarks=[remark])
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:

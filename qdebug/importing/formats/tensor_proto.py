@@ -2,7 +2,7 @@
 
 ONNX Runtime writes them if it is built with `onnxruntime_DEBUG_NODE_INPUTS_OUTPUTS`, see
 `onnxruntime/core/framework/debug_node_inputs_outputs_utils.cc`: the file name is the tensor's name with `_` for every
-other character than letters and digits, and the message has the name itself. The message is decoded here (see
+character except letters and digits, and the message has the name itself. The message is decoded here (see
 `onnx/onnx.proto3` and https://protobuf.dev/programming-guides/encoding/), so that reading it needs no package.
 """
 
@@ -28,9 +28,9 @@ __all__ = ["TensorMessage", "decode_tensor_proto", "tensors_of_tensor_proto"]
 _KIND = "TensorProto of ONNX"
 _MAX_RANK = 64
 _MAX_BYTES = (1 << 31) - 1
-"""Largest size of a message of Protocol Buffers."""
+"""Maximum size of a Protocol Buffers message."""
 _MAX_INTEGERS = 1 << 24
-"""Largest number of elements that are stored as integers of variable size. Larger tensors are stored as raw bytes."""
+"""Maximum number of elements that are stored as varints. Writers store larger tensors as raw bytes."""
 
 _DTYPES: Mapping[int, str] = MappingProxyType(
     {
@@ -45,7 +45,7 @@ _DTYPES: Mapping[int, str] = MappingProxyType(
 _DIMS, _DATA_TYPE, _NAME, _RAW_DATA, _LOCATION = 1, 2, 8, 9, 14
 _VARINT_DATA = (5, 7, 11)
 _FIXED_DATA: Mapping[int, str] = MappingProxyType({4: "<f4", 10: "<f8"})
-"""Fields of elements, by their numbers: int32, int64 and uint64 as varints, float and double with a fixed size."""
+"""Numbers of the fields with elements: int32, int64 and uint64 as varints (above), float and double as is (here)."""
 
 
 class TensorMessage(NamedTuple):
@@ -53,10 +53,10 @@ class TensorMessage(NamedTuple):
 
     Args:
         name: The tensor's name.
-        dtype: Its logical dtype; None if it is not known.
-        shape: Its extents.
-        elements: Its elements, as stored.
-        field: The number of the field that holds them; 0 if the message holds none.
+        dtype: Logical dtype of the tensor; None if it is not known.
+        shape: Extents of the tensor.
+        elements: The elements, as stored.
+        field: Number of the field with the elements; 0 if the message has none.
         is_external: Whether the elements are in another file.
     """
 
@@ -71,7 +71,7 @@ class TensorMessage(NamedTuple):
         """Return the elements as an array.
 
         Raises:
-            ValueError: Their number does not fit the shape.
+            ValueError: The number of elements does not match the shape.
         """
         dtype, bits = logical_dtype(self.dtype or ""), bit_width(self.dtype or "")
         count = math.prod(self.shape)
@@ -94,7 +94,7 @@ class TensorMessage(NamedTuple):
 
 
 def _from_integers(integers: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
-    """Return elements that are stored as integers; those of float formats are bit patterns."""
+    """Return elements that are stored as integers, which are the bit patterns of elements of a float format."""
     unsigned = np.array(integers, np.uint64)
     if dtype.kind in "iub":
         return unsigned.view(np.int64).astype(dtype)
@@ -102,7 +102,7 @@ def _from_integers(integers: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _unpack_bits(content: bytes, dtype: np.dtype[Any], bits: int) -> np.ndarray:
-    """Return elements of less than a byte, of which the first is in the lowest bits."""
+    """Return elements that are smaller than a byte. The first element of a byte is in its lowest bits."""
     codes = np.frombuffer(content, np.uint8)
     parts = [(codes >> (bits * part)) & ((1 << bits) - 1) for part in range(8 // bits)]
     patterns = np.stack(parts, axis=-1).reshape(-1)
@@ -113,7 +113,7 @@ def _unpack_bits(content: bytes, dtype: np.dtype[Any], bits: int) -> np.ndarray:
 
 @dataclass(slots=True)
 class _Fields:
-    """Fields of a message so far."""
+    """The fields of a message, filled in while it is decoded."""
 
     name: str = ""
     data_type: int = 0
@@ -127,27 +127,27 @@ def decode_tensor_proto(content: bytes) -> TensorMessage:
     """Decode a message.
 
     Args:
-        content: Its bytes.
+        content: The bytes of the message.
 
     Raises:
-        ValueError: It is not a TensorProto, or states a wrong number of elements.
+        ValueError: The bytes are not a TensorProto, or its elements do not match its shape.
     """
     fields = _Fields()
-    view, at = memoryview(content), 0
-    while at < len(view):
-        key, at = _varint(view, at)
+    view, position = memoryview(content), 0
+    while position < len(view):
+        key, position = _read_varint(view, position)
         number, wire = key >> 3, key & 7
         if wire == 0:
-            value, at = _varint(view, at)
-            _take_integer(fields, number, value)
+            value, position = _read_varint(view, position)
+            _store_integer(fields, number, value)
             continue
         size = {1: 8, 5: 4}.get(wire)
         if wire == 2:
-            size, at = _varint(view, at)
-        if size is None or size > len(view) - at:
+            size, position = _read_varint(view, position)
+        if size is None or size > len(view) - position:
             raise ValueError("a field extends beyond the message")
-        _take_bytes(fields, number, view[at : at + size], is_packed=wire == 2)
-        at += size
+        _store_bytes(fields, number, view[position : position + size], is_packed=wire == 2)
+        position += size
     dtype = _DTYPES.get(fields.data_type)
     shape = tuple(fields.shape)
     if len(shape) > _MAX_RANK or any(extent >= 1 << 31 for extent in shape):
@@ -159,10 +159,10 @@ def decode_tensor_proto(content: bytes) -> TensorMessage:
 
 
 def _check_size(message: TensorMessage, dtype: str) -> None:
-    """Reject a message whose elements do not fit its shape, before an array is allocated.
+    """Check that raw elements have the size that the shape requires, before an array is allocated.
 
     Raises:
-        ValueError: They do not.
+        ValueError: They have another size.
     """
     count = math.prod(message.shape)
     if message.field in (0, _RAW_DATA):
@@ -171,8 +171,8 @@ def _check_size(message: TensorMessage, dtype: str) -> None:
             raise ValueError(f"its shape has {expected} bytes of elements, but {available} follow")
 
 
-def _take_integer(fields: _Fields, number: int, value: int) -> None:
-    """Note a field with an integer."""
+def _store_integer(fields: _Fields, number: int, value: int) -> None:
+    """Store a field that has an integer value."""
     if number == _DIMS:
         fields.shape.append(value)
     elif number == _DATA_TYPE:
@@ -180,10 +180,10 @@ def _take_integer(fields: _Fields, number: int, value: int) -> None:
     elif number == _LOCATION:
         fields.is_external = value == 1
     elif number in _VARINT_DATA:
-        _integers(fields, number).append(value)
+        _integer_elements(fields, number).append(value)
 
 
-def _integers(fields: _Fields, number: int) -> list[int]:
+def _integer_elements(fields: _Fields, number: int) -> list[int]:
     if not isinstance(fields.elements, list):
         raise ValueError("its elements are stored twice")
     if len(fields.elements) >= _MAX_INTEGERS:
@@ -192,8 +192,8 @@ def _integers(fields: _Fields, number: int) -> list[int]:
     return fields.elements
 
 
-def _take_bytes(fields: _Fields, number: int, content: memoryview, *, is_packed: bool) -> None:
-    """Note a field with bytes: text, elements, or packed integers."""
+def _store_bytes(fields: _Fields, number: int, content: memoryview, *, is_packed: bool) -> None:
+    """Store a field that has bytes: text, elements, or packed integers."""
     if number == _NAME:
         fields.name = bytes(content).decode("utf-8")
     elif number == _RAW_DATA or (number in _FIXED_DATA and is_packed):
@@ -201,42 +201,42 @@ def _take_bytes(fields: _Fields, number: int, content: memoryview, *, is_packed:
             raise ValueError("its elements are stored twice")
         fields.elements, fields.field_number = content, number
     elif is_packed and (number == _DIMS or number in _VARINT_DATA):
-        at = 0
-        while at < len(content):
-            value, at = _varint(content, at)
-            (fields.shape if number == _DIMS else _integers(fields, number)).append(value)
+        position = 0
+        while position < len(content):
+            value, position = _read_varint(content, position)
+            (fields.shape if number == _DIMS else _integer_elements(fields, number)).append(value)
 
 
-def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    """Return the integer at a position, and the position after it."""
+def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
+    """Return the varint at a position, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
-        if at >= len(view):
+        if position >= len(view):
             break
-        byte = view[at]
-        at += 1
+        byte = view[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & ((1 << 64) - 1), at
+            return value & ((1 << 64) - 1), position
     raise ValueError("an integer is truncated")
 
 
 def tensors_of_tensor_proto(
     files: Files, path: Path, place: Place, prefix: str, ignored: dict[str, str]
 ) -> Iterator[DumpedTensor]:
-    """Yield the tensor of a file, by the name in its message.
+    """Yield the tensor of a file, with the name in its message.
 
     Args:
         files: The files of the dump.
         path: The file.
-        place: Sample and step.
+        place: Sample and step of the tensor.
         prefix: Text before the name.
-        ignored: Receives what is not read, with the reason.
+        ignored: Receives the file if it is not read, with the reason.
 
     Raises:
         UsageError: The file is damaged.
     """
-    message = _message_of_file(files, path)
+    message = _read_message(files, path)
     if message.dtype is None or message.is_external:
         ignored[path.name] = "its elements are in another file" if message.is_external else "its dtype is not known"
         return
@@ -245,12 +245,12 @@ def tensors_of_tensor_proto(
         location=path.name,
         dtype=logical_dtype(message.dtype),
         shape=message.shape,
-        load=partial(_array_of_file, files, path),
+        load=partial(_read_array, files, path),
         place=place,
     )
 
 
-def _message_of_file(files: Files, path: Path) -> TensorMessage:
+def _read_message(files: Files, path: Path) -> TensorMessage:
     with files.open_member(path) as (file, size):
         if size > _MAX_BYTES:
             raise damaged(path, None, "it is larger than 2 GB", kind=_KIND)
@@ -260,8 +260,8 @@ def _message_of_file(files: Files, path: Path) -> TensorMessage:
             raise damaged(path, None, str(error), kind=_KIND) from None
 
 
-def _array_of_file(files: Files, path: Path) -> np.ndarray:
+def _read_array(files: Files, path: Path) -> np.ndarray:
     try:
-        return _message_of_file(files, path).array()
+        return _read_message(files, path).array()
     except ValueError as error:
         raise damaged(path, None, str(error), kind=_KIND) from None

@@ -1,7 +1,7 @@
 """Debug tensors of TensorRT-LLM: `tllm_debug/PP_N/TP_N/iteration_N/TENSOR.npy`.
 
 The names are those of `cpp/tensorrt_llm/batch_manager/utils/debugUtils.cpp`, and of `dump_debug_buffers` in
-`tensorrt_llm/runtime/generation.py`, which writes no folders of iterations, and each tensor as text as well.
+`tensorrt_llm/runtime/generation.py`, which writes no folders for iterations, but also writes each tensor as text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def is_tensorrt_llm(source: Path) -> bool:
 
 
 def read_tensorrt_llm(files: Files, source: Path, graph: Graph | None) -> Dump:
-    """List the tensors of one rank, an iteration a step.
+    """List the tensors of one rank, with each iteration as a step.
 
     Args:
         files: The files of the dump.

@@ -1,8 +1,9 @@
 """Tensors in files of `torch.save`, read without torch and without running anything from the file.
 
-Such a file is a zip archive of a pickle and of storages. A pickle names functions that its reader calls. This reader
-knows tensors, storages and plain containers, and gives its own functions in their place; any other name becomes an
-inert `_Foreign`, which only holds what the file puts into it. See https://docs.python.org/3/library/pickle.html#restricting-globals.
+Such a file is a zip archive of a pickle and of storages. A pickle names functions that its reader has to call. For the
+names of tensors, storages and plain containers, this reader calls functions of its own. For every other name, it makes
+an inert `_Foreign`, which only stores the values that the file gives it. See
+https://docs.python.org/3/library/pickle.html#restricting-globals.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = ["tensors_of_torch_file"]
 _KIND = "file of torch.save"
 _MAX_PICKLE_BYTES = 64 << 20
 _MAX_VISITED = 1_000_000
-"""Largest number of values in nested containers, counting shared ones each time."""
+"""Maximum number of values in nested containers. A shared value counts each time it occurs."""
 _MAX_DEPTH = 64
 
 _DTYPES: Mapping[str, str] = MappingProxyType(
@@ -46,11 +47,11 @@ _DTYPES: Mapping[str, str] = MappingProxyType(
         "quint8": "uint8", "qint32": "int32",
     }
 )  # fmt: skip
-"""Dtypes by their names in torch, and by the names of its storages."""
+"""Dtypes, by their names in torch and by the names of torch's storage classes."""
 
 
 class _Foreign:
-    """An object of a class that is not known. A subclass stands for each name, and does nothing but hold values."""
+    """An inert object that only stores values, in place of one of an unknown class. Each such class has a subclass."""
 
     title = ""
     parts: dict[object, object]
@@ -77,7 +78,7 @@ class _Foreign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Storage:
-    """Elements of a file."""
+    """The elements in a member of the archive, which tensors view."""
 
     key: str
     dtype: str | None
@@ -86,7 +87,7 @@ class _Storage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tensor:
-    """A view of a storage, in numbers of elements."""
+    """A strided view of a storage. Offset and strides are in elements."""
 
     storage: _Storage
     offset: int
@@ -96,7 +97,7 @@ class _Tensor:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _rebuild(storage: object, offset: object, size: object, stride: object, *rest: object) -> _Tensor:
+def _rebuild_tensor(storage: object, offset: object, size: object, stride: object, *rest: object) -> _Tensor:
     """Make a tensor from the arguments of `torch._utils._rebuild_tensor_v2`, or of `_v3`, which has a dtype too."""
     numbers = (offset, *(size if isinstance(size, tuple) else ("",)), *(stride if isinstance(stride, tuple) else ("",)))
     if not isinstance(storage, _Storage) or not all(
@@ -110,19 +111,19 @@ def _rebuild(storage: object, offset: object, size: object, stride: object, *res
 def _rebuild_quantized(
     storage: object, offset: object, size: object, stride: object, quantizer: object, *_: object
 ) -> _Tensor:
-    """Make a quantized tensor from the arguments of `torch._utils._rebuild_qtensor`; its scale only if it has one."""
-    tensor = _rebuild(storage, offset, size, stride)
+    """Make a quantized tensor from the arguments of `torch._utils._rebuild_qtensor`, with its scale if per-tensor."""
+    tensor = _rebuild_tensor(storage, offset, size, stride)
     match quantizer:
         case (_, float(scale), int(zero_point)):
             return replace(tensor, facts={"scale": scale, "zero_point": zero_point})
     return tensor
 
 
-def _first(value: object, *_: object) -> object:
+def _return_first(value: object, *_: object) -> object:
     return value
 
 
-def _tuple(values: Sequence[object] = ()) -> tuple[object, ...]:
+def _to_tuple(values: Sequence[object] = ()) -> tuple[object, ...]:
     return tuple(values) if isinstance(values, (tuple, list)) else ()
 
 
@@ -135,24 +136,24 @@ class _Dtype:
 
 _FUNCTIONS: Mapping[str, Callable[..., object]] = MappingProxyType(
     {
-        "torch._utils._rebuild_tensor": _rebuild,
-        "torch._utils._rebuild_tensor_v2": _rebuild,
-        "torch._utils._rebuild_tensor_v3": _rebuild,
+        "torch._utils._rebuild_tensor": _rebuild_tensor,
+        "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
+        "torch._utils._rebuild_tensor_v3": _rebuild_tensor,
         "torch._utils._rebuild_qtensor": _rebuild_quantized,
-        "torch._utils._rebuild_parameter": _first,
-        "torch._utils._rebuild_parameter_with_state": _first,
-        "torch._tensor._rebuild_from_type_v2": lambda _make, _type, arguments, _state: _rebuild(*arguments),
-        "torch.Size": _tuple,
+        "torch._utils._rebuild_parameter": _return_first,
+        "torch._utils._rebuild_parameter_with_state": _return_first,
+        "torch._tensor._rebuild_from_type_v2": lambda _make, _type, arguments, _state: _rebuild_tensor(*arguments),
+        "torch.Size": _to_tuple,
         "collections.OrderedDict": OrderedDict,
         "collections.defaultdict": lambda *_: {},
-        "builtins.set": _tuple,
+        "builtins.set": _to_tuple,
     }
 )
-"""What this reader calls, by the name in the file."""
+"""Function that this reader calls for each name in a file."""
 
 
 class _Reader(pickle.Unpickler):
-    """Reads a pickle whose names are either known to this module or inert."""
+    """Unpickler that calls only functions of this module, and replaces all other names by inert stand-ins."""
 
     def find_class(self, module: str, name: str) -> object:
         function = _FUNCTIONS.get(f"{module}.{name}")
@@ -174,14 +175,14 @@ class _Reader(pickle.Unpickler):
 def tensors_of_torch_file(
     files: Files, path: Path, place: Place, prefix: str, ignored: dict[str, str]
 ) -> Iterator[DumpedTensor]:
-    """Yield the tensors of a file of `torch.save`, named by the keys that lead to them.
+    """Yield the tensors of a file of `torch.save`. Their names are the keys that lead to them, joined by dots.
 
     Args:
         files: The files of the dump.
         path: The file.
         place: Sample and step of its tensors.
         prefix: Text before the name of each tensor.
-        ignored: Receives what is not read, with the reason.
+        ignored: Receives the values that are not read, with the reason.
 
     Raises:
         UsageError: The file is damaged, or not an archive.
@@ -195,8 +196,8 @@ def tensors_of_torch_file(
     sizes = files.sizes(path)
     if sizes[f"{roots[0]}data.pkl"] > _MAX_PICKLE_BYTES:
         raise damaged(path, None, "its data.pkl is larger than 64 MB", kind=_KIND)
-    is_big = f"{roots[0]}byteorder" in sizes and _member(files, path, f"{roots[0]}byteorder") == b"big"
-    content = _unpickled(path, _member(files, path, f"{roots[0]}data.pkl"))
+    is_big = f"{roots[0]}byteorder" in sizes and _read_member(files, path, f"{roots[0]}byteorder") == b"big"
+    content = _unpickle(path, _read_member(files, path, f"{roots[0]}data.pkl"))
     for name, value in _leaves(path, content, prefix, path.stem):
         if not isinstance(value, _Tensor):
             if not isinstance(value, (str, bytes, int, float, bool, type(None))):
@@ -209,15 +210,15 @@ def tensors_of_torch_file(
             continue
         dtype = logical_dtype(dtype_name)
         _check_view(path, name, value, sizes.get(member, -1) // dtype.itemsize)
-        yield _described(files, path, place, name, (member, value, dtype.newbyteorder(">") if is_big else dtype))
+        yield _describe_tensor(files, path, place, name, (member, value, dtype.newbyteorder(">") if is_big else dtype))
 
 
-def _member(files: Files, path: Path, name: str) -> bytes:
+def _read_member(files: Files, path: Path, name: str) -> bytes:
     with files.open_member(path, name, "") as (file, size):
         return file.read(size)
 
 
-def _unpickled(path: Path, content: bytes) -> object:
+def _unpickle(path: Path, content: bytes) -> object:
     try:
         return _Reader(BytesIO(content)).load()
     except (*UNREADABLE, pickle.UnpicklingError, AttributeError, IndexError, ImportError, TypeError) as error:
@@ -225,7 +226,7 @@ def _unpickled(path: Path, content: bytes) -> object:
 
 
 def _leaves(path: Path, content: object, prefix: str, stem: str) -> Iterator[tuple[str, object]]:
-    """Yield the values of nested containers, with the keys that lead to each joined by dots."""
+    """Yield the values in nested containers, each with the keys that lead to it, joined by dots."""
     visited = 0
     pending: list[tuple[str, object, int]] = [("", content, 0)]
     while pending:
@@ -248,10 +249,10 @@ def _leaves(path: Path, content: object, prefix: str, stem: str) -> Iterator[tup
 
 
 def _check_view(path: Path, name: str, tensor: _Tensor, available: int) -> None:
-    """Reject a view that reaches beyond its storage, or that is far larger than it.
+    """Reject a view that reaches beyond its storage, or is far larger than its storage.
 
     Raises:
-        UsageError: It does.
+        UsageError: The view is rejected.
     """
     count = math.prod(tensor.shape)
     last = tensor.offset + sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.strides, strict=False))
@@ -262,18 +263,18 @@ def _check_view(path: Path, name: str, tensor: _Tensor, available: int) -> None:
 
 
 _MAX_REPEATS = 16
-"""How many times larger than its storage a large view may be."""
+"""Maximum ratio of the size of a large view to that of its storage."""
 _MAX_REPEATED_ELEMENTS = 1 << 24
-"""Number of elements up to which a view may repeat its storage as often as it likes, as a row expanded over a batch."""
+"""Number of elements up to which a view may repeat its storage at any ratio, such as a row expanded over a batch."""
 
 
-def _described(
+def _describe_tensor(
     files: Files, path: Path, place: Place, name: str, stored_tensor: tuple[str, _Tensor, np.dtype[Any]]
 ) -> DumpedTensor:
     member, tensor, dtype = stored_tensor
 
     def load() -> np.ndarray:
-        elements = np.frombuffer(_member(files, path, member), dtype)
+        elements = np.frombuffer(_read_member(files, path, member), dtype)
         try:
             view = np.lib.stride_tricks.as_strided(
                 elements[tensor.offset :], tensor.shape, [step * dtype.itemsize for step in tensor.strides]

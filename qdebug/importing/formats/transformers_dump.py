@@ -27,7 +27,7 @@ _SUFFIX = "_debug_tree_FULL_TENSORS.json"
 _MAX_BYTES = 1 << 30
 
 
-def _trace_of(source: Path) -> Path | None:
+def _find_trace(source: Path) -> Path | None:
     if not source.is_dir():
         return source if source.name.endswith(_SUFFIX) else None
     return next(iter(sorted(source.glob(f"*{_SUFFIX}"))), None)
@@ -35,7 +35,7 @@ def _trace_of(source: Path) -> Path | None:
 
 def is_transformers(source: Path) -> bool:
     """Return whether a source is a trace of transformers, or a folder with one."""
-    return _trace_of(source) is not None
+    return _find_trace(source) is not None
 
 
 def read_transformers(files: Files, source: Path, graph: Graph | None) -> Dump:
@@ -50,7 +50,7 @@ def read_transformers(files: Files, source: Path, graph: Graph | None) -> Dump:
         UsageError: The trace is damaged, or has no tensors in files.
     """
     del graph
-    path = _trace_of(source) or source
+    path = _find_trace(source) or source
     try:
         root = json.loads(read_regular(path, _MAX_BYTES))
     except (OSError, ValueError, RecursionError) as error:
@@ -79,7 +79,7 @@ def read_transformers(files: Files, source: Path, graph: Graph | None) -> Dump:
 
 
 def _in_order_of_ends(root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the calls of a tree, those inside a call before it."""
+    """Yield the calls of a tree in the order in which they end: nested calls before the call that contains them."""
     pending: list[tuple[Mapping[str, Any], bool]] = [(root, False)]
     while pending:
         node, is_open = pending.pop()
@@ -96,7 +96,7 @@ def _in_order_of_ends(root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 class _Trace:
-    """The tensors of a trace.
+    """Collects the tensors of a trace.
 
     Args:
         files: The files of the dump.
@@ -113,20 +113,20 @@ class _Trace:
     def add(self, node: Mapping[str, Any], *, is_root: bool) -> None:
         """Add the tensors of a call."""
         module = str(node.get("module_path", "")).removeprefix(f"{self._title}.")
-        inputs = list(self._tensors(node.get("inputs"), "inputs" if is_root else f"{module}.inputs"))
-        outputs = list(self._tensors(node.get("outputs"), "" if is_root else module))
+        inputs = list(self._list_tensors(node.get("inputs"), "inputs" if is_root else f"{module}.inputs"))
+        outputs = list(self._list_tensors(node.get("outputs"), "" if is_root else module))
         if is_root:
             self.outputs = tuple(tensor.name for tensor in outputs)
         if outputs or is_root:
             self.calls.add(module, None, inputs=[] if is_root else inputs, outputs=outputs)
 
-    def _tensors(self, value: Any, name: str) -> Iterator[DumpedTensor]:
-        """Yield the tensors of nested values; keys and positions join the name."""
+    def _list_tensors(self, value: Any, name: str) -> Iterator[DumpedTensor]:
+        """Yield the tensors in nested values. Keys and positions are appended to the name."""
         pending: list[tuple[str, Any]] = [(name, value)]
         while pending:
             title, part = pending.pop()
             if isinstance(part, dict) and "value" in part and "dtype" in part:
-                tensor = self._tensor(title, part["value"])
+                tensor = self._describe_tensor(title, part["value"])
                 if tensor is not None:
                     yield tensor
             elif isinstance(part, (dict, list)):
@@ -136,8 +136,8 @@ class _Trace:
                     for key, inner in reversed(items)
                 ]
 
-    def _tensor(self, name: str, value: Any) -> DumpedTensor | None:
-        """Describe the tensor of a file beside the trace; None if there is none."""
+    def _describe_tensor(self, name: str, value: Any) -> DumpedTensor | None:
+        """Describe the tensor that a value refers to, in a file next to the trace; None if there is no such file."""
         if not isinstance(value, str):
             self.has_printed = True
             self.ignored[name] = "only its printed form; trace with use_repr=False"

@@ -26,8 +26,8 @@ _CALLS = "module_calls.txt"
 _MAX_CALLS_BYTES = 64 << 20
 
 
-def _steps(source: Path) -> list[tuple[int, Path]]:
-    """Return the folders of the steps in their order."""
+def _find_steps(source: Path) -> list[tuple[int, Path]]:
+    """Return the number and the folder of each step, in order."""
     if not source.is_dir():
         return []
     steps = [(int(match[1]), path) for path in source.iterdir() if (match := _STEP.fullmatch(path.name))]
@@ -37,12 +37,13 @@ def _steps(source: Path) -> list[tuple[int, Path]]:
 def is_vllm(source: Path) -> bool:
     """Return whether a source is a folder of vLLM's intermediate tensor logging."""
     return any(
-        (path / _CALLS).is_file() or next(path.glob("*/outputs*.pt"), None) is not None for _, path in _steps(source)
+        (path / _CALLS).is_file() or next(path.glob("*/outputs*.pt"), None) is not None
+        for _, path in _find_steps(source)
     )
 
 
 def read_vllm(files: Files, source: Path, graph: Graph | None) -> Dump:
-    """List the inputs and outputs of all modules, a step of the engine a step.
+    """List the inputs and outputs of all modules, with each step of the engine as a step.
 
     Args:
         files: The files of the dump.
@@ -54,14 +55,14 @@ def read_vllm(files: Files, source: Path, graph: Graph | None) -> Dump:
     """
     del graph
     calls, ignored = Calls(), dict[str, str]()
-    steps = _steps(source)
+    steps = _find_steps(source)
     devices: list[str] = []
     for number, folder in steps:
         place = (0, number - steps[0][0])
-        for module in _in_order_of_ends(_modules(folder, ignored)):
+        for module in _in_order_of_ends(_list_modules(folder, ignored)):
             inputs: list[DumpedTensor] = []
             outputs: list[DumpedTensor] = []
-            for path, direction, rest, device in _files_of(files, folder / module, ignored):
+            for path, direction, rest, device in _list_files(files, folder / module, ignored):
                 devices += [] if device in devices else [device]
                 if device != devices[0]:
                     ignored[str(path.relative_to(source))] = f"another device than {devices[0]}; import it separately"
@@ -79,8 +80,8 @@ def _remarks(count: int) -> list[str]:
     return [f"{count} steps of the engine"] if count > 1 else []
 
 
-def _modules(folder: Path, ignored: dict[str, str]) -> list[str]:
-    """Return the modules of a step in the order in which their calls began, as far as the dump states it."""
+def _list_modules(folder: Path, ignored: dict[str, str]) -> list[str]:
+    """Return the modules of a step in the order in which their calls began; those without a stated call come last."""
     present = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
     path = folder / _CALLS
     if not path.is_file():
@@ -92,7 +93,7 @@ def _modules(folder: Path, ignored: dict[str, str]) -> list[str]:
 
 
 def _in_order_of_ends(modules: Sequence[str]) -> Iterator[str]:
-    """Yield modules in the order in which their calls end: those inside a module come before it."""
+    """Yield modules in the order in which their calls end: inner modules before the module that contains them."""
     pending: list[str] = []
     for module in modules:
         while pending and not module.startswith(f"{pending[-1]}."):
@@ -101,8 +102,8 @@ def _in_order_of_ends(modules: Sequence[str]) -> Iterator[str]:
     yield from reversed(pending)
 
 
-def _files_of(files: Files, folder: Path, ignored: dict[str, str]) -> Iterator[tuple[Path, str, str, str]]:
-    """Yield the files of a module with direction, position and device, the inputs first."""
+def _list_files(files: Files, folder: Path, ignored: dict[str, str]) -> Iterator[tuple[Path, str, str, str]]:
+    """Yield the files of a module, inputs first, each with its direction, its position and the device."""
     for path in sorted(folder.iterdir()):
         match = _FILE.fullmatch(path.name)
         if match is None or not files.is_inside(path):

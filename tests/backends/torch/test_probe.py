@@ -5,7 +5,7 @@ import pytest
 from sweeps import sweep
 
 from qdebug.backends import load_backend, write_model
-from qdebug.probe.dialects import in_pt2e
+from qdebug.probe.dialects import translate_to_pt2e
 from qdebug.probe.models import probe_models
 from qdebug.probe.run import run_probe
 from qdebug.replay import run_graph
@@ -18,7 +18,7 @@ KINDS = ("conv", "linear", "sub", "average_pool", "global_average_pool", "lookup
 
 @pytest.mark.parametrize("model", sweep(probe_models(KINDS), 6), ids=lambda model: model.title)
 def test_a_net_gives_the_same_codes_but_for_ties(model, tmp_path):
-    said = in_pt2e(model)
+    said = translate_to_pt2e(model)
     write_model(said.graph, said.constants, tmp_path / "probe.pt2")
     run = load_backend("torch").open(tmp_path / "probe.pt2", options={})
     made = run.plain(dict(zip(run.graph.inputs, said.feed.values(), strict=True)))

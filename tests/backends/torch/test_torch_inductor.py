@@ -8,7 +8,7 @@ import pytest
 import qdebug
 from qdebug.backends import load_backend, write_model
 from qdebug.errors import BackendError, UsageError
-from qdebug.probe.dialects import in_pt2e
+from qdebug.probe.dialects import translate_to_pt2e
 from qdebug.probe.models import probe_models
 from qdebug.probe.run import run_probe
 from qdebug.running.record import record_run
@@ -62,7 +62,7 @@ def test_codes_between_kernels_are_recorded_and_explained(program, tmp_path):
 
 def test_an_operator_that_onednn_does_not_take_is_one_sentence(tmp_path):
     """Its convolutions read uint8 alone; PyTorch's compiler reports that as an error of its own."""
-    said = in_pt2e(next(model for model in probe_models(["conv"]) if model.title == "conv int8 x int8"))
+    said = translate_to_pt2e(next(model for model in probe_models(["conv"]) if model.title == "conv int8 x int8"))
     write_model(said.graph, said.constants, tmp_path / "int8.pt2")
     run = load_backend("torch").open(tmp_path / "int8.pt2", options=COMPILED)
     with pytest.raises(BackendError, match="should have uint8"):

@@ -7,7 +7,7 @@ from sweeps import sweep
 from qdebug.backends import load_backend, write_model
 from qdebug.errors import BackendError
 from qdebug.model import Graph, Node, Role, TensorInfo
-from qdebug.probe.dialects import in_pt2e
+from qdebug.probe.dialects import translate_to_pt2e
 from qdebug.probe.models import probe_models
 
 pytest.importorskip("torch", reason="needs the extra torch")
@@ -54,7 +54,7 @@ def test_a_graph_is_read_back_as_it_was_and_runs(tmp_path):
 
 @pytest.mark.parametrize("model", sweep(probe_models(["conv", "concat", "requantize"]), 4), ids=lambda m: m.title)
 def test_every_probe_is_read_back_with_its_scales(model, tmp_path):
-    said = in_pt2e(model)
+    said = translate_to_pt2e(model)
     write_model(said.graph, said.constants, tmp_path / "probe.pt2")
     run = load_backend("torch").open(tmp_path / "probe.pt2", options={})
     assert [node.op for node in run.graph.nodes] == [node.op for node in said.graph.nodes]

@@ -7,7 +7,7 @@ from qdebug.arithmetic.fingerprints import packaged
 from qdebug.arithmetic.presets import known_presets
 from qdebug.backends import load_backend
 from qdebug.errors import MissingExtraError
-from qdebug.probe.dialects import in_pt2e, in_qdq, in_tflite
+from qdebug.probe.dialects import translate_to_pt2e, translate_to_qdq, translate_to_tflite
 from qdebug.probe.models import probe_models
 from qdebug.probe.run import run_probe
 from qdebug.replay import run_graph
@@ -18,7 +18,7 @@ MODELS = [model for model in probe_models() if not model.title.startswith("resiz
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.title)
 def test_a_net_in_qdq_form_reads_the_same_codes(model):
     """Node by node on real numbers, both give codes that are at most one apart."""
-    said = in_qdq(model)
+    said = translate_to_qdq(model)
     real = run_graph(said.graph, said.feed, said.constants)
     codes = run_graph(model.graph, model.feed, model.constants)
     assert len(real) == len(codes)
@@ -31,7 +31,7 @@ def test_a_net_in_qdq_form_reads_the_same_codes(model):
 
 
 def test_what_tensorflow_lite_has_no_form_for_is_left_out():
-    said = {model.title: in_tflite(model) for model in probe_models()}
+    said = {model.title: translate_to_tflite(model) for model in probe_models()}
     assert {title for title, model in said.items() if model is None} == {
         *("conv uint8 x int8", "conv depthwise uint8 x int8", "linear uint8 x int8"),
         *("global_average_pool uint8", "global_average_pool int8", "concat int8"),
@@ -45,7 +45,7 @@ def test_what_tensorflow_lite_has_no_form_for_is_left_out():
 
 @pytest.mark.parametrize("model", list(probe_models()), ids=lambda model: model.title)
 def test_a_net_in_pytorchs_words_has_the_same_codes_weights_and_scales(model):
-    said = in_pt2e(model)
+    said = translate_to_pt2e(model)
     if said is None:
         assert model.title.startswith("resize channels last")
         return
@@ -80,7 +80,7 @@ def test_a_net_in_pytorchs_words_has_the_same_codes_weights_and_scales(model):
 def test_what_pytorch_has_no_operator_for_is_left_out():
     for title, count in (("resize int8", 6), ("requantize int8", 10)):
         model = next(model for model in probe_models() if model.title == title)
-        said = in_pt2e(model)
+        said = translate_to_pt2e(model)
         assert len(said.graph.outputs) == count
         assert len(model.graph.outputs) == (9 if model.kind == "resize" else count)
     assert not [node for node in said.graph.nodes if "clamp" in node.op]  # a Clip that lets all through

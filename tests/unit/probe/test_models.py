@@ -6,7 +6,7 @@ import pytest
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.units import Units
 from qdebug.model import MemoryRecording
-from qdebug.probe.models import PROBED, chosen_sums, encoded, probe_models, tap_weights
+from qdebug.probe.models import PROBED, choose_sums, encode_sums, probe_models, tap_weights
 from qdebug.replay import accumulate, finish_many, run_graph
 from qdebug.replay.unit import KINDS
 
@@ -17,7 +17,7 @@ MODELS = list(probe_models())
     ("multiplier", "ties", "near"), [(2.0**-13, 150, 2e-4), (1.2345e-4, 0, 3e-4), (0.01, 100, 0.011)]
 )
 def test_chosen_sums_lie_next_to_ties(multiplier, ties, near):
-    sums = chosen_sums(multiplier, 1024)
+    sums = choose_sums(multiplier, 1024)
     product = sums * multiplier
     distance = np.abs(np.abs(product - np.floor(product)) - 0.5)
     assert np.count_nonzero(distance < 1e-9) >= ties
@@ -26,12 +26,12 @@ def test_chosen_sums_lie_next_to_ties(multiplier, ties, near):
     assert np.abs(product).max() < 111
     assert (sums > 0).any()
     assert (sums < 0).any()
-    np.testing.assert_array_equal(sums, chosen_sums(multiplier, 1024))
+    np.testing.assert_array_equal(sums, choose_sums(multiplier, 1024))
 
 
 def test_operands_sum_to_what_was_asked_for():
-    sums = np.concatenate([chosen_sums(1.2e-4, 500), [0, 1, -1, 62, 63, 64, -63, 800100, -800100]])
-    operands, weights = encoded(sums), tap_weights()
+    sums = np.concatenate([choose_sums(1.2e-4, 500), [0, 1, -1, 62, 63, 64, -63, 800100, -800100]])
+    operands, weights = encode_sums(sums), tap_weights()
     assert np.abs(operands).max() <= 127
     np.testing.assert_array_equal(operands @ weights[:, 0], sums)
     np.testing.assert_array_equal(operands @ weights[:, 1], -sums)

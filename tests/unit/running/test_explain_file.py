@@ -13,7 +13,7 @@ from qdebug.arithmetic.presets import known_presets
 from qdebug.backends import load_backend
 from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.model import MemoryRecording, RunInfo
-from qdebug.probe.models import NetBuilder, grouped
+from qdebug.probe.models import NetBuilder, add_qdq_group
 from qdebug.running.explain_file import arithmetic_text, explain
 from qdebug.running.feeds import ArrayFeeds
 from qdebug.running.record import record_feeds, record_run
@@ -80,19 +80,19 @@ def mixed_net():
     every = np.arange(256, dtype=np.uint8).reshape(1, 256)
     for scale in (0.031, 0.047):
         for op in ("HardSwish", "LeakyRelu", "Sigmoid"):
-            grouped(made, op, [(every, scale, 120)], (scale * 0.4 if op != "Sigmoid" else 1 / 256, 20))
+            add_qdq_group(made, op, [(every, scale, 120)], (scale * 0.4 if op != "Sigmoid" else 1 / 256, 20))
     for shape, size in (((1, 4, 16, 16), (1, 4, 23, 37)), ((1, 16, 16, 4), (1, 23, 37, 4))):
         codes = rng.integers(0, 256, shape).astype(np.uint8)
-        sizes = made.stored(np.array(size, np.int64))
-        grouped(made, "Resize", [(codes, 0.05, 3)], (0.05, 3), other_inputs=("", "", sizes), mode="linear")
+        sizes = made.add_constant(np.array(size, np.int64))
+        add_qdq_group(made, "Resize", [(codes, 0.05, 3)], (0.05, 3), other_inputs=("", "", sizes), mode="linear")
     for scale in (0.05, 0.03, 0.05, 0.04):
         codes = rng.integers(0, 256, (1, 8, 30, 30)).astype(np.uint8)
-        grouped(made, "AveragePool", [(codes, 0.05, 3)], (scale, 3), kernel_shape=(3, 2))
+        add_qdq_group(made, "AveragePool", [(codes, 0.05, 3)], (scale, 3), kernel_shape=(3, 2))
     for group in (1, 16, 1, 16):
         codes = rng.integers(0, 256, (1, 16, 32, 32)).astype(np.uint8)
         weights = rng.integers(0, 256, (16, 16 // group, 3, 3)).astype(np.uint8)
-        grouped(made, "Conv", [(codes, 2.0**-4, 120), (weights, 2.0**-6, 128)], (2.0**-1, 99), group=group)
-    return made.model()
+        add_qdq_group(made, "Conv", [(codes, 2.0**-4, 120), (weights, 2.0**-6, 128)], (2.0**-1, 99), group=group)
+    return made.build()
 
 
 def computed(net, path, **options):
