@@ -1,17 +1,17 @@
-"""Read and write an arithmetic as a TOML file, which people edit and the interpreter runs.
+"""Reads and writes arithmetic files: TOML files that people edit and the interpreter computes with.
 
 format = "qdebug.arithmetic"
 version = 1
 name = "my-npu"
-base = "glow-cpu"           # the preset that says what is left out here; without it "onnx-spec"
-fused = true                # compute groups of a QDQ graph as one; what the base does if left out
+base = "glow-cpu"           # the preset for everything that the file omits; "onnx-spec" by default
+fused = true                # whether groups of a QDQ graph are computed as one node; as in the base by default
 
-[variants]                  # a kind of unit, or with a branch of it, or with the dtypes of operands and output, or both
+[variants]                  # by kind of unit, optionally with a branch, and with the dtypes of operands and output
 conv = "m=q31 steps=shl,mulhi.up,shr.away,zp,sat"
 "add:uint8,uint8,uint8" = "form=fold-fma steps=even,sat"
 "lookup.HardSwish" = "form=hswish16 steps=shr.away,zp,sat"
 
-[roundings]                 # float nodes: an operator or a node, with the format of its results
+[roundings]                 # for float nodes, by operator or node, with the format of its results
 "Add:bfloat16" = "result=zero"
 "RMSNormalization:bfloat16" = "the inverse root=even;result=even"
 "node:bfloat16:layers.0.add" = "result=even"
@@ -41,13 +41,20 @@ __all__ = ["arithmetic_text", "complete_from_preset", "find_arithmetic", "read_a
 T = TypeVar("T")
 
 _FORMAT, _VERSION = "qdebug.arithmetic", 1
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _KEYS = {"format": str, "version": int, "name": str, "base": str, "fused": bool, "variants": dict, "roundings": dict}
 _HINT = "Let qdebug write the file: qdebug explain BACKEND --write-arithmetic FILE."
 
 
 def find_arithmetic(text: str) -> Preset:
-    """Return the preset with the given name, or the arithmetic of the given file."""
+    """Return the preset that a user names, or read the arithmetic file at a path.
+
+    Args:
+        text: The name or an alias of a preset, or a path.
+
+    Raises:
+        UsageError: There is no such preset, or the file is not an arithmetic file.
+    """
     if text in known_presets() or text in ALIASES or not ("." in text or "/" in text or Path(text).is_file()):
         return preset(text)
     return read_arithmetic(text)
@@ -66,28 +73,32 @@ def read_arithmetic(path: str | Path) -> Preset:
         UsageError: The file cannot be read, is not valid TOML, or does not describe an arithmetic.
     """
     path = Path(path)
-    tables = _tables(path)
+    tables = _read_tables(path)
     base = preset(tables.get("base", DEFAULT_PRESET))
-    file_variants = {key: _variant(path, key, text) for key, text in tables.get("variants", {}).items()}
+    file_variants = {key: _parse_variant(path, key, text) for key, text in tables.get("variants", {}).items()}
     return Preset(
         name=tables.get("name", path.stem),
         variants=complete_from_preset(base, file_variants),
         fused=tables.get("fused", base.fused),
         provenance="file",
         about=path.name,
-        roundings={key: _rounding(path, key, text) for key, text in tables.get("roundings", {}).items()},
+        roundings={key: _parse_rounding(path, key, text) for key, text in tables.get("roundings", {}).items()},
     )
 
 
 def complete_from_preset(base: Preset, variants: Mapping[str, Variant]) -> dict[str, Variant]:
-    """Return variants, with missing ones taken from a preset.
+    """Complete the variants of a file with those of a preset.
 
-    A variant for a whole kind also replaces the preset's variants of this kind for specific types.
+    A variant that the file states for a whole kind also replaces the preset's variants of this kind for specific types.
+
+    Args:
+        base: The preset.
+        variants: The variants of the file, by kind, or by kind and dtypes.
     """
     return {key: variant for key, variant in base.variants.items() if kind_of(key) not in variants} | dict(variants)
 
 
-def _variant(path: Path, key: str, text: object) -> Variant:
+def _parse_variant(path: Path, key: str, text: object) -> Variant:
     kind, (_, colon, types) = kind_of(key), key.partition(":")
     if kind not in KINDS:
         raise _format_error(path, f"unknown kind of unit {kind!r}; known kinds are {', '.join(KINDS)}")
@@ -97,7 +108,7 @@ def _variant(path: Path, key: str, text: object) -> Variant:
     return _parse_entry(path, f"the variant of {key!r}", text, parse_variant)
 
 
-def _rounding(path: Path, key: str, text: object) -> Placement:
+def _parse_rounding(path: Path, key: str, text: object) -> Placement:
     op, _, short = key.partition(":")
     if key.startswith(NODE_KEY):
         short = short.partition(":")[0]
@@ -119,9 +130,9 @@ def _parse_entry(path: Path, entry: str, text: object, parse: Callable[[str], T]
         raise _format_error(path, f"{entry}: {error.message}") from error
 
 
-def _tables(path: Path) -> dict[str, Any]:
+def _read_tables(path: Path) -> dict[str, Any]:
     try:
-        content = read_regular(path, _MOST_BYTES)
+        content = read_regular(path, _MAX_BYTES)
     except OSError as error:
         raise _format_error(path, error.strerror or "it cannot be read") from error
     except ValueError as error:
@@ -162,7 +173,7 @@ def arithmetic_text(
     Args:
         variants: Variants by kind, or by kind and dtypes.
         name: Name of the arithmetic.
-        base: The preset for whatever is left out.
+        base: Name of the preset for everything that the file omits.
         fused: Whether groups of a QDQ graph are computed as one node. None to follow the base.
         comments: Comment lines to write above variants, by key.
         roundings: Texts of the placements of float nodes, by key.
@@ -189,5 +200,5 @@ def arithmetic_text(
 
 
 def _quote_string(text: str) -> str:
-    """Write a basic string of TOML: JSON's escapes are valid there, but DEL must be escaped too."""
+    """Quote a text as a basic string of TOML. JSON's escapes are valid in TOML, but DEL must be escaped as well."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

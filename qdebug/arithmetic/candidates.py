@@ -1,7 +1,7 @@
-"""The legitimate methods of computing each kind of unit, simplest first. Begin at `candidates`.
+"""Lists the legitimate variants of each kind of unit, simplest first. Begin at `candidates`.
 
-Every entry is a method that a backend uses or may use by design (rounding, order, precision of the multiplier, width of
-sums), not a bug. Entries are texts of variants with alternatives, `<one|other>`.
+Every variant is an arithmetic that a backend uses or may use by design (rounding, order of operations, precision of the
+multiplier, width of sums), not a bug. They are written as texts with alternatives, `<one|other>`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ __all__ = ["any_of", "candidates", "given_ratio", "given_variants", "parse_alter
 
 
 def _expand_choices(text: str) -> Iterator[str]:
-    """Yield a text with each choice of its alternatives, varying the last alternatives fastest."""
+    """Yield a text with every combination of its alternatives, varying the last alternatives fastest."""
     parts = [part.split("|") for piece in text.split("<") for part in piece.split(">")]
     yield from map("".join, product(*parts))
 
 
 def any_of(*texts: str) -> str:
-    """Return several texts as the alternatives of a single text."""
+    """Combine several texts, which may have alternatives, into the alternatives of a single text."""
     return f"<{'|'.join(choice for text in texts for choice in _expand_choices(text))}>"
 
 
 @cache
 def parse_alternatives(text: str) -> tuple[Variant, ...]:
-    """Parse a text with alternatives, `<one|other>`, into the variants of all choices, varying the first fastest.
+    """Parse a text with alternatives, `<one|other>`, into the variants of all combinations of them.
 
     Raises:
-        UsageError: A choice is not a variant.
+        UsageError: A combination is not a variant.
     """
     return tuple(map(parse_variant, _expand_choices(text)))
 
@@ -52,9 +52,9 @@ _NEAREST = "<even,zp|zp,even|away,zp|zp,away|up,zp|zp,up>"
 _REAL_ENDS = "<div|inv>,<even,zp|zp,even|away,zp|zp,away|plus,zp>,sat"
 _LEVELS = "steps=<lev|lev-fma>,even,low,sat"
 _HALF = "<lev16,even|lev16-fma,half,trunc>,low,sat"
-"""For networks in float16: codes are rounded, or truncated if computed from float16 numbers."""
+"""Endings for networks in float16: results are rounded to codes, or first to float16 and then truncated."""
 _WHOLE_PROGRAMS = "<shl,mulhi.up,shr.away|shl,mulhi.up,shr.up|mul,shr.up|mul,shr.away>"
-_TWICE = "shl,mulhi.<up|trunc|away>,shr.<away|up|even|floor>"
+_DOUBLE_ROUNDING = "shl,mulhi.<up|trunc|away>,shr.<away|up|even|floor>"
 _GLOW = "pre.floor,mul,wrap32,shr.up"
 _PRODUCT_ORDERS = tuple(EXPRESSIONS)[:6]
 _MEAN_ORDERS = ("x/(y*n)", "x/n/y", "xw/y", "d:xw/y")
@@ -62,12 +62,12 @@ _ONE_ORDERS = ("xw/y", "xw*(1/y)", "d:xw/y")
 _PAIR_ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"conv": ("hwc", "chw"), "linear": ("hwc",)})
 
 
-def _requantizations(orders: tuple[str, ...], *, unfused: bool = True) -> Iterator[str]:
-    """Yield the methods of converting integer sums to codes.
+def _requantization_texts(orders: tuple[str, ...], *, unfused: bool = True) -> Iterator[str]:
+    """Yield texts of the variants that convert integer sums to codes.
 
     Args:
-        orders: Expressions of the multiplier to try, at least one of them in float64.
-        unfused: Whether to include scaling to real units followed by a division by the output's scale.
+        orders: Expressions of the multiplier, at least one of them in float64.
+        unfused: Whether to include the conversion to real numbers, followed by a division by the output's scale.
     """
     first_order, *other_orders = orders
     precise = [order for order in orders if order.startswith("d:")]
@@ -79,7 +79,7 @@ def _requantizations(orders: tuple[str, ...], *, unfused: bool = True) -> Iterat
     if unfused:
         yield f"m=f32:{first_order} steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
     single = "|".join(roundings_of("shr", "up", "away", "even", "tosa", "floor", "down"))
-    single_or_double = any_of(f"mul,shr.<{single}>", _TWICE)
+    single_or_double = any_of(f"mul,shr.<{single}>", _DOUBLE_ROUNDING)
     yield f"m=q31:<{'|'.join(dict.fromkeys((*precise, first_order)))}> steps={single_or_double},zp,sat"
     yield f"m=<q31t|q31e>:{first_precise} steps=<shl,mulhi.up,shr.away|mul,shr.up>,zp,sat"
     yield f"steps=mul,shr.<up|away|even>,zp,sat m=<m24:{first_order}|q24:{first_precise}>"
@@ -92,16 +92,16 @@ def _requantizations(orders: tuple[str, ...], *, unfused: bool = True) -> Iterat
 
 def candidates(unit: Unit) -> tuple[Variant, ...]:
     """Return all legitimate variants of a unit, simplest first."""
-    return _all_ways(tuple(_FAMILIES[unit.kind](unit)))
+    return _parse_all(tuple(_TEXTS_BY_KIND[unit.kind](unit)))
 
 
 @lru_cache(maxsize=256)
-def _all_ways(texts: tuple[str, ...]) -> tuple[Variant, ...]:
+def _parse_all(texts: tuple[str, ...]) -> tuple[Variant, ...]:
     return tuple(dict.fromkeys(variant for text in texts for variant in parse_alternatives(text)))
 
 
 def _has_one_quantization(unit: Unit) -> bool:
-    """Return whether all operands have the scale and the zero point of the output."""
+    """Return whether all operands have the scale and zero point of the output."""
     return all(
         is_same_scale(operand.scale, unit.out.scale) and np.array_equal(operand.zero_point, unit.out.zero_point)
         for operand in unit.operands
@@ -109,7 +109,7 @@ def _has_one_quantization(unit: Unit) -> bool:
 
 
 def _has_fixed_point_scales(unit: Unit) -> bool:
-    """Return whether a function of one code has scales that fixed point supports."""
+    """Return whether the scales of a function of one code are powers of two that its fixed-point variants support."""
     needed = [unit.out.scale]
     if unit.operands[0].codes.dtype.itemsize > 1:
         needed.append(unit.operands[0].scale)
@@ -118,16 +118,16 @@ def _has_fixed_point_scales(unit: Unit) -> bool:
     return all(scale.size == 1 and bool(np.all(np.frexp(scale)[0] == 0.5)) for scale in needed)
 
 
-def _sum_of_products(unit: Unit) -> Iterator[str]:
-    """Yield convolutions and matrix products: all requantizations of exact sums, real biases, sums of pairs."""
-    requantizations = tuple(_requantizations(_PRODUCT_ORDERS))
+def _product_texts(unit: Unit) -> Iterator[str]:
+    """Yield texts for convolutions and matrix products: every requantization, real biases, sums of pairs."""
+    requantizations = tuple(_requantization_texts(_PRODUCT_ORDERS))
     yield from requantizations
-    if unit.bias is not None:  # the bias is added as a real number, in real units or in output steps
+    if unit.bias is not None:  # the bias is added as a real number, in real units or in units of the output's scale
         yield f"bias=float steps=scale,bias,{_REAL_ENDS}"
         yield "bias=float steps=scale,bias,<lev|lev-fma>,even,low,sat"
         yield f"bias=float m=f32:<{'|'.join(_PRODUCT_ORDERS[:4])}> steps=mul,bias,<even,zp|zp,even|away,zp>,sat"
     if unit.bias is not None and unit.bias.dtype.kind in "iu" and unit.bias_scale is None:
-        # The bias is rounded to output codes, and then added to the rounded sum.
+        # The bias is rounded to codes of the output, and then added to the rounded sum.
         yield "bias=codes steps=mul,<even|away|up>,bias,zp,sat"
         yield "bias=codes m=<q31|q15>:d:xw/y steps=mul,shr.<up|away|floor>,bias,zp,sat"
         yield "bias=codes m=q31:d:xw/y steps=shl,mulhi.up,shr.<away|up>,bias,zp,sat"
@@ -142,17 +142,17 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
     yield f"steps=scale,{_HALF}"
     if unit.bias is not None:
         yield f"bias=float steps=scale,bias,{_HALF}"
-    for pairs in _pairs(unit):
+    for pairs in _pair_sums(unit):
         yield f"acc={pairs} steps=mul,<even,zp|zp,even>,sat"
         yield f"acc={pairs} form=levels-fma steps=even,sat"
-    for pairs in (pairs for pairs in _pairs(unit) if pairs.startswith("pairsat")):
+    for pairs in (pairs for pairs in _pair_sums(unit) if pairs.startswith("pairsat")):
         yield f"acc={pairs} steps=scale,<div|inv>,<even,zp|zp,even>,sat"
         if unit.bias is not None:
             yield f"acc={pairs} bias=float steps=scale,bias,<div|inv>,<even,zp|zp,even>,sat"
 
 
-def _pairs(unit: Unit) -> Iterator[str]:
-    """Yield the pair sums of processors without an 8-bit dot product, for the operands' types."""
+def _pair_sums(unit: Unit) -> Iterator[str]:
+    """Yield the accumulations of processors without an 8-bit dot product, which sum pairs of products in 16 bits."""
     x, weight = (operand.codes.dtype for operand in unit.operands)
     if weight != np.int8 or x.itemsize != 1 or unit.transposed:
         return
@@ -166,18 +166,18 @@ def _pairs(unit: Unit) -> Iterator[str]:
         yield f"pairwrap16:{order}:8"
 
 
-_MADE_REAL = f"form=<deq|deq-fma> steps={_REAL_ENDS}"
-_MADE_REAL_LEVELS = f"form=<deq|deq-fma> {_LEVELS}"
-_MADE_REAL_HALF = f"form=deq steps={_HALF}"
+_DEQUANTIZED = f"form=<deq|deq-fma> steps={_REAL_ENDS}"
+_DEQUANTIZED_LEVELS = f"form=<deq|deq-fma> {_LEVELS}"
+_DEQUANTIZED_HALF = f"form=deq steps={_HALF}"
 _RATIO = f"form=ratio steps={_EVEN_OR_AWAY},sat"
-_MADE_REAL_IN_DOUBLE = f"form=deq m=f64 steps=div,{_EVEN_OR_AWAY},sat"
+_DEQUANTIZED_IN_DOUBLE = f"form=deq m=f64 steps=div,{_EVEN_OR_AWAY},sat"
 
 
-def _additions(unit: Unit) -> Iterator[str]:
-    """Yield sums and differences of two codes."""
+def _addition_texts(unit: Unit) -> Iterator[str]:
+    """Yield texts for sums and differences of two codes."""
     del unit
     yield "form=<fold-fma|fold> steps=<even|away|up>,sat"
-    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS, _MADE_REAL_HALF)
+    yield from (_DEQUANTIZED, _RATIO, _DEQUANTIZED_IN_DOUBLE, _DEQUANTIZED_LEVELS, _DEQUANTIZED_HALF)
     yield f"form=<onto-second|onto-first> {_LEVELS}"
     yield from ("form=common20 steps=shr.up,zp,sat", "form=common21 steps=shr.away,zp,sat")
     yield from ("form=common20 steps=shr.away,zp,sat", "form=common21 steps=shr.up,zp,sat")
@@ -188,39 +188,39 @@ def _additions(unit: Unit) -> Iterator[str]:
     yield "form=each operand=mul,<even|away> steps=zp,sat"
 
 
-def _products_of_two(unit: Unit) -> Iterator[str]:
+def _multiplication_texts(unit: Unit) -> Iterator[str]:
     del unit
-    yield from _requantizations(_PRODUCT_ORDERS)
-    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS, _MADE_REAL_HALF)
+    yield from _requantization_texts(_PRODUCT_ORDERS)
+    yield from (_DEQUANTIZED, _DEQUANTIZED_IN_DOUBLE, _DEQUANTIZED_LEVELS, _DEQUANTIZED_HALF)
 
 
-def _quotients(unit: Unit) -> Iterator[str]:
+def _division_texts(unit: Unit) -> Iterator[str]:
     del unit
-    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS, _MADE_REAL_HALF)
+    yield from (_DEQUANTIZED, _RATIO, _DEQUANTIZED_IN_DOUBLE, _DEQUANTIZED_LEVELS, _DEQUANTIZED_HALF)
 
 
-def _slopes(unit: Unit) -> Iterator[str]:
-    """Yield PRelu variants: negative numbers times a quantized slope, all others unchanged."""
+def _prelu_texts(unit: Unit) -> Iterator[str]:
+    """Yield texts for PRelu, which multiplies negative numbers by a quantized slope."""
     del unit
-    yield from (_MADE_REAL, _MADE_REAL_LEVELS)
+    yield from (_DEQUANTIZED, _DEQUANTIZED_LEVELS)
     yield f"form=slopes operand={_WHOLE_PROGRAMS} m=q31:<d:xw/y|xw/y> steps=zp,sat"
 
 
-def _squared_differences(unit: Unit) -> Iterator[str]:
+def _squared_difference_texts(unit: Unit) -> Iterator[str]:
     del unit
-    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE, _MADE_REAL_LEVELS, _MADE_REAL_HALF)
+    yield from (_DEQUANTIZED, _DEQUANTIZED_IN_DOUBLE, _DEQUANTIZED_LEVELS, _DEQUANTIZED_HALF)
     yield f"form=ls shift=7 m=q31:d:xw/y operand={_WHOLE_PROGRAMS} steps={_WHOLE_PROGRAMS},zp,sat"
 
 
 def _may_count_padding(unit: Unit) -> bool:
-    """Return whether a pool may count padding. Padding with the zero point does not show in its sums."""
+    """Return whether the divisor of a pool may count padding."""
     has_padding = np.any(unit.attrs.get("pads", 0)) or unit.attrs.get("ceil_mode")
     has_own_pads = str(unit.attrs.get("auto_pad", "NOTSET")) in ("NOTSET", "VALID")
     return bool(unit.attrs.get("count_include_pad")) and not (has_own_pads and not has_padding)
 
 
-def _means(unit: Unit) -> Iterator[str]:
-    """Yield average pools and means: the count in the multiplier, or an integer division."""
+def _mean_texts(unit: Unit) -> Iterator[str]:
+    """Yield texts for average pools and means: the count is part of the multiplier, or an integer division."""
     pool = unit.kind == "average_pool"
     yield from (f"form=real steps={_REAL_ENDS}", f"form=real {_LEVELS}")
     if pool and unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad"):
@@ -229,7 +229,7 @@ def _means(unit: Unit) -> Iterator[str]:
         yield "form=nines steps=<div|inv>,<even,zp|zp,even>,sat"
     if pool and not _may_count_padding(unit):
         yield "form=levels-raw steps=even,zp,sat"
-    yield from _requantizations(_MEAN_ORDERS, unfused=False)
+    yield from _requantization_texts(_MEAN_ORDERS, unfused=False)
     if not pool:
         yield f"form=offset m=q31:<x/(y*n)|d:xw/y> steps={_WHOLE_PROGRAMS},zp,sat"
         yield f"form=offset m=f32:<{'|'.join(_MEAN_ORDERS[:3])}> steps=mul,zp,even,sat"
@@ -241,15 +241,15 @@ def _means(unit: Unit) -> Iterator[str]:
 
 
 def _rescaling_texts(unit: Unit) -> Iterator[str]:
-    """Yield changes of scale and moved elements: centred codes with one multiplier."""
+    """Yield texts for requantizations and moved elements: codes minus zero point, times one multiplier."""
     del unit
     yield f"steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
-    yield from _requantizations(_ONE_ORDERS, unfused=False)
+    yield from _requantization_texts(_ONE_ORDERS, unfused=False)
     yield from ("m=p8 steps=mul,shr.up,zp,sat", _LEVELS, f"steps=scale,{_HALF}")
 
 
 def _concatenation_texts(unit: Unit) -> Iterator[str]:
-    """Yield concatenations of several scales: each code rescaled separately or with a folded constant."""
+    """Yield texts for concatenations: codes minus zero point times a multiplier, or codes with a folded constant."""
     yield from _rescaling_texts(unit)
     yield "form=<fold|fold-fma> steps=<away|even>,zp,sat"
 
@@ -268,12 +268,12 @@ def _resize_texts(unit: Unit) -> Iterator[str]:
     if is_bilinear(unit):
         yield from (f"form=real-lerp steps={_REAL_ENDS}", f"form=real-lerp {_LEVELS}")
     yield from (f"form=real steps={_REAL_ENDS}", f"form=real {_LEVELS}")
-    nearest = unit.attrs.get("mode", "nearest") == "nearest"  # interpolation of codes gives fractions
+    nearest = unit.attrs.get("mode", "nearest") == "nearest"  # interpolated codes are fractions: no integer multiplier
     yield from (text for text in _rescaling_texts(unit) if nearest or parse_alternatives(text)[0].multiplier.real)
 
 
-def _functions(unit: Unit) -> Iterator[str]:
-    """Yield functions of one code: computed from its real value in two precisions, or read from a table."""
+def _function_texts(unit: Unit) -> Iterator[str]:
+    """Yield texts for functions of one code: computed in float32, float64 or fixed point, or read from a table."""
     forms, is_8_bit = operators.of(unit.function).forms, unit.operands[0].codes.dtype.itemsize == 1
     yield f"form=<{'mlas|' * ('mlas' in forms)}table|table-fma|stepped> steps={_REAL_ENDS}"
     yield from (f"form=table {_LEVELS}", f"form=table steps={_HALF}")
@@ -291,7 +291,7 @@ def _functions(unit: Unit) -> Iterator[str]:
         yield "form=leaky operand=mul,<even|away> steps=zp,sat"
 
 
-def _probabilities(unit: Unit) -> Iterator[str]:
+def _softmax_texts(unit: Unit) -> Iterator[str]:
     if unit.operands[0].codes.dtype.itemsize == 1:
         yield "form=ort steps=even,zp,<sat|wrap>"
         if np.all(unit.out.scale == 2.0**-8):
@@ -300,7 +300,7 @@ def _probabilities(unit: Unit) -> Iterator[str]:
 
 
 def _quantization_texts(unit: Unit) -> Iterator[str]:
-    """Yield quantizations: zero point added before or after rounding, by quotient or by reciprocal."""
+    """Yield texts for quantizations: by quotient or reciprocal, with the zero point added before or after rounding."""
     del unit
     for rounding in roundings_of("round", "even", "away", "up", "plus", "down", "trunc"):
         yield f"steps=<div|inv>,<{rounding},zp|zp,{rounding}>,sat"
@@ -309,24 +309,23 @@ def _quantization_texts(unit: Unit) -> Iterator[str]:
 
 
 def _dequantization_texts(unit: Unit) -> Iterator[str]:
-    """Yield dequantizations."""
     del unit
     yield from ("steps=scale", "form=<fold-fma|fold> steps=")
 
 
-_FAMILIES: Mapping[str, Callable[[Unit], Iterator[str]]] = MappingProxyType(
+_TEXTS_BY_KIND: Mapping[str, Callable[[Unit], Iterator[str]]] = MappingProxyType(
     {
-        **dict.fromkeys(("conv", "linear"), _sum_of_products),
-        **dict.fromkeys(("add", "sub"), _additions),
-        **dict.fromkeys(("average_pool", "global_average_pool", "reduce_mean"), _means),
+        **dict.fromkeys(("conv", "linear"), _product_texts),
+        **dict.fromkeys(("add", "sub"), _addition_texts),
+        **dict.fromkeys(("average_pool", "global_average_pool", "reduce_mean"), _mean_texts),
         **dict.fromkeys(("requantize", "where", "max_pool", "pad"), _rescaling_texts),
         "concat": _concatenation_texts,
-        "mul": _products_of_two,
-        "div": _quotients,
-        "prelu": _slopes,
-        "squared_difference": _squared_differences,
-        "lookup": _functions,
-        "softmax": _probabilities,
+        "mul": _multiplication_texts,
+        "div": _division_texts,
+        "prelu": _prelu_texts,
+        "squared_difference": _squared_difference_texts,
+        "lookup": _function_texts,
+        "softmax": _softmax_texts,
         "resize": _resize_texts,
         "quantize": _quantization_texts,
         "dequantize": _dequantization_texts,
@@ -335,18 +334,23 @@ _FAMILIES: Mapping[str, Callable[[Unit], Iterator[str]]] = MappingProxyType(
 _WITH_MULTIPLIERS = frozenset(
     {"conv", "linear", "mul", "requantize", "average_pool", "global_average_pool", "reduce_mean", "max_pool"}
 )
-"""Kinds of unit whose backends may record a multiplier and a shift."""
-_GIVEN_ROUNDINGS = "|".join(roundings_of("shr", "up", "away", "even", "floor", "trunc", "down"))
-_GIVEN = f"m=given steps={any_of(f'mul,shr.<{_GIVEN_ROUNDINGS}>', _TWICE)},zp,sat"
+"""Kinds of unit for which a multiplier and a shift may be recorded."""
+_RECORDED_MULTIPLIER_ROUNDINGS = "|".join(roundings_of("shr", "up", "away", "even", "floor", "trunc", "down"))
+_RECORDED_MULTIPLIER_PROGRAMS = (
+    f"m=given steps={any_of(f'mul,shr.<{_RECORDED_MULTIPLIER_ROUNDINGS}>', _DOUBLE_ROUNDING)},zp,sat"
+)
 
 
 def given_variants(unit: Unit) -> tuple[Variant, ...]:
-    """Return the programs that use the multiplier recorded with the output, or none if there is no multiplier."""
-    return () if given_ratio(unit) is None else parse_alternatives(_GIVEN)
+    """Return the variants that use the multiplier recorded with the output. Empty if none was recorded."""
+    return () if given_ratio(unit) is None else parse_alternatives(_RECORDED_MULTIPLIER_PROGRAMS)
 
 
 def given_ratio(unit: Unit) -> float | None:
-    """Return the recorded multiplier divided by the quotient of the scales, furthest from 1, or None without one."""
+    """Return the recorded multiplier divided by the quotient of the scales, or None if none was recorded.
+
+    Of several channels, the one whose ratio is furthest from 1 counts.
+    """
     recorded = recorded_multiplier(unit, scales_of(unit)) if unit.kind in _WITH_MULTIPLIERS else None
     if recorded is None:
         return None

@@ -1,8 +1,8 @@
-"""Maps variants that are the same function of a unit by construction to one representative.
+"""Maps variants that compute the same function of a unit, by construction, to one representative.
 
 Two rules do most of the work. A part that the program never uses (a multiplier, an operand's program, a missing bias)
 is set to its default. Multipliers that evaluate to the same numbers for a unit's scales are equal, whatever the order
-of their computation: the first one in the tables of `variant` represents all.
+of their computation. The first of them in the tables of `qdebug.replay.scaling` represents all.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from qdebug.replay.steps import STEPS, Step
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import FORMS, Variant
 
-__all__ = ["canonical", "functions"]
+__all__ = ["canonical", "number_functions"]
 
-_DEFAULT_INTEGER = Multiplier(number="q31")
+_DEFAULT_INTEGER_MULTIPLIER = Multiplier(number="q31")
 _INT32_END = 2.0**31
 
 
@@ -48,7 +48,7 @@ def canonical(variant: Variant, unit: Unit | None = None, columns: Columns | Non
         columns: The unit's columns, whose bound shows whether sums can overflow.
 
     Returns:
-        A variant that gives the same codes for this unit.
+        A variant that computes the same codes of this unit.
     """
     if unit is None:
         return _reset_unused(variant)
@@ -56,8 +56,8 @@ def canonical(variant: Variant, unit: Unit | None = None, columns: Columns | Non
     return _with_first_multiplier(reset, unit, columns, _Multipliers(unit, columns))
 
 
-def functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[HeavyPart, Columns]) -> tuple[int, ...]:
-    """Number variants by their function of a unit. Equal numbers mean equal codes for all operands.
+def number_functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[HeavyPart, Columns]) -> tuple[int, ...]:
+    """Number variants by the function of a unit that they compute. Equal numbers mean equal codes for all operands.
 
     Args:
         variants: Variants that fit the unit.
@@ -86,38 +86,40 @@ def functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[HeavyPar
 
 
 class _Multipliers:
-    """The multipliers of a unit's scales, each computed once, with the first one of equal ones."""
+    """Computes the multipliers of a unit's scales, each once, and finds the first of equal ones."""
 
     def __init__(self, unit: Unit, columns: Columns | None) -> None:
         self._unit = unit
         self._scales: Scales = scales_of(unit, *(() if columns is None else (columns.count, columns.member)))
         self._real: dict[str, np.ndarray] = {}
         self._fixed: dict[Multiplier, Fixed] = {}
-        self._first: dict[Multiplier, Multiplier] = {}
+        self._first_equal: dict[Multiplier, Multiplier] = {}
         self._traits: dict[Multiplier, _IntegerTraits] = {}
 
     def real(self, expression: str) -> np.ndarray:
-        """Return the quotient of the scales according to an expression."""
+        """Return the quotient of the scales, computed by an expression."""
         if expression not in self._real:
             self._real[expression] = real_multiplier(self._scales, expression)
         return self._real[expression]
 
-    def fixed(self, multiplier: Multiplier) -> Fixed:
-        """Return the integers of a fixed-point multiplier."""
+    def fixed_point(self, multiplier: Multiplier) -> Fixed:
+        """Return the significand and shifts of a fixed-point multiplier."""
         if multiplier not in self._fixed:
             self._fixed[multiplier] = integer_multiplier(self._unit, self._scales, multiplier)
         return self._fixed[multiplier]
 
-    def first(self, multiplier: Multiplier) -> Multiplier:
-        """Return the first multiplier with the same numbers."""
-        if multiplier not in self._first:
-            self._first[multiplier] = (_first_real if multiplier.real else _first_integer)(multiplier, self)
-        return self._first[multiplier]
+    def first_equal(self, multiplier: Multiplier) -> Multiplier:
+        """Return the first multiplier that evaluates to the same numbers."""
+        if multiplier not in self._first_equal:
+            self._first_equal[multiplier] = (_first_equal_real if multiplier.real else _first_equal_integer)(
+                multiplier, self
+            )
+        return self._first_equal[multiplier]
 
-    def integers(self, multiplier: Multiplier) -> _IntegerTraits:
+    def integer_traits(self, multiplier: Multiplier) -> _IntegerTraits:
         """Return the traits of a multiplier's integers."""
         if multiplier not in self._traits:
-            self._traits[multiplier] = _integer_traits(self.fixed(multiplier), self)
+            self._traits[multiplier] = _integer_traits(self.fixed_point(multiplier), self)
         return self._traits[multiplier]
 
 
@@ -125,64 +127,65 @@ class _IntegerTraits(NamedTuple):
     """Traits of the integers of a fixed-point multiplier.
 
     Args:
-        stays: Whether there is no shift to the left.
-        late: Whether there is no shift to the right before the product.
-        short: Whether the shift has at most 31 bits.
-        power: Whether they are the power of two that the scales imply.
+        has_no_left_shift: Whether no channel shifts to the left.
+        has_no_early_shift: Whether no channel shifts to the right before the product.
+        fits_31_bits: Whether the right shift is at most 31 bits in all channels.
+        is_implied_power: Whether the multiplier is the power of two that the scales imply.
     """
 
-    stays: bool
-    late: bool
-    short: bool
-    power: bool
+    has_no_left_shift: bool
+    has_no_early_shift: bool
+    fits_31_bits: bool
+    is_implied_power: bool
 
 
 class _Traits(NamedTuple):
-    """Traits of a unit that decide which stages of a variant it reads.
+    """Traits of a unit that decide which parts of a variant have an effect.
 
     Args:
-        narrow: Whether sums are known to fit in 32 bits.
-        sums: Whether it sums products.
-        biased: Whether it has a bias.
-        zero: Whether its output's zero point is 0.
-        approximated: Whether its function uses ONNX Runtime's approximation.
-        counted: Whether a pool counts the padding inside its window.
+        sums_fit_32_bits: Whether sums are known to fit in 32 bits.
+        sums_products: Whether the unit sums products.
+        has_bias: Whether it has a bias.
+        is_zero_point_zero: Whether its output's zero point is 0.
+        is_approximated: Whether ONNX Runtime approximates its function.
+        counts_padding: Whether it is a pool that counts the padding inside its windows.
     """
 
-    narrow: bool
-    sums: bool
-    biased: bool
-    zero: bool
-    approximated: bool
-    counted: bool
+    sums_fit_32_bits: bool
+    sums_products: bool
+    has_bias: bool
+    is_zero_point_zero: bool
+    is_approximated: bool
+    counts_padding: bool
 
 
 def _traits(unit: Unit, columns: Columns | None) -> _Traits:
     return _Traits(
-        narrow=columns is not None and columns.bound < _INT32_END,
-        sums=unit.kind in ("conv", "linear"),
-        biased=unit.bias is not None,
-        zero=not np.any(unit.out.zero_point),
-        approximated="mlas" in operators.of(unit.function).forms,
-        counted=bool(unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")),
+        sums_fit_32_bits=columns is not None and columns.bound < _INT32_END,
+        sums_products=unit.kind in ("conv", "linear"),
+        has_bias=unit.bias is not None,
+        is_zero_point_zero=not np.any(unit.out.zero_point),
+        is_approximated="mlas" in operators.of(unit.function).forms,
+        counts_padding=bool(unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")),
     )
 
 
 @lru_cache(maxsize=1 << 14)
 def _reset_unread(variant: Variant, traits: _Traits) -> Variant:
-    """Return a variant with every stage that a unit does not read set to its default."""
+    """Return a variant with every part that has no effect on a unit set to its default."""
     reset = _reset_unused(variant)
-    if traits.narrow and reset.accumulate in ("wrap32", "exact"):
+    if traits.sums_fit_32_bits and reset.accumulate in ("wrap32", "exact"):
         reset = replace(reset, accumulate="wrap32")
-    if not traits.sums:
+    if not traits.sums_products:
         reset = replace(reset, accumulate="wrap32", bias="int32")
-    elif not traits.biased:
+    elif not traits.has_bias:
         reset = replace(reset, bias="int32", requantize=_without_step(reset.requantize, "bias"))
-    if traits.zero and reset.form != "offset":  # the "offset" form adds more than the zero point in this step
+    # In the "offset" form, this step adds more than the zero point.
+    if traits.is_zero_point_zero and reset.form != "offset":
         reset = replace(reset, requantize=_without_step(reset.requantize, "zp"))
-    if reset.form == "mlas" and not traits.approximated:
+    if reset.form == "mlas" and not traits.is_approximated:
         reset = replace(reset, form="table")
-    if reset.form == "taps" and not traits.counted:
+    if reset.form == "taps" and not traits.counts_padding:
         reset = replace(reset, form="real")
     return reset
 
@@ -196,7 +199,7 @@ def _multiplies(steps: tuple[Step, ...]) -> bool:
 
 
 def _reset_unused(variant: Variant) -> Variant:
-    """Return a variant with every stage that its form or program does not use set to its default."""
+    """Return a variant with every part that its form or program does not use set to its default."""
     reset = variant
     if not FORMS[reset.form].own_scales:
         reset = replace(reset, operand=())
@@ -209,7 +212,7 @@ def _reset_unused(variant: Variant) -> Variant:
     if not _multiplies((*reset.requantize, *reset.operand)):
         number = reset.multiplier.number
         if not reset.multiplier.real:
-            default_multiplier = _DEFAULT_INTEGER
+            default_multiplier = _DEFAULT_INTEGER_MULTIPLIER
         else:
             default_multiplier = Multiplier(number=number if number == "f64" and FORMS[reset.form].double else "f32")
         reset = replace(reset, multiplier=default_multiplier)
@@ -217,21 +220,21 @@ def _reset_unused(variant: Variant) -> Variant:
 
 
 def _with_first_multiplier(variant: Variant, unit: Unit, columns: Columns | None, multipliers: _Multipliers) -> Variant:
-    """Return a variant with the first one of equal multipliers, without shifts by 0."""
+    """Return a variant with the first of the multipliers that are equal for a unit, without steps that do nothing."""
     form, averages = FORMS[variant.form], any(step.op == "avg" for step in variant.requantize)
     if averages or form.own_scales or not form.multiplier or not _multiplies(variant.requantize):
         return variant
     if unit.kind in ("average_pool", "global_average_pool", "reduce_mean") and columns is None:
-        return variant  # without inputs, the number of averaged elements is unknown
+        return variant  # without columns, the number of averaged elements is unknown
     try:
-        first_multiplier = multipliers.first(variant.multiplier)
-        integers = None if first_multiplier.real else multipliers.integers(variant.multiplier)
+        first_multiplier = multipliers.first_equal(variant.multiplier)
+        integers = None if first_multiplier.real else multipliers.integer_traits(variant.multiplier)
     except UsageError:
-        return variant  # a scale of 0, or one that is not finite, has no integers
+        return variant  # a scale that is 0 or not finite has no integer multiplier
     return _with_multiplier(variant, first_multiplier, integers)
 
 
-def _first_real(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
+def _first_equal_real(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
     number = multiplier.number
     value = float_multiplier(multipliers.real(multiplier.expression), number)
     for expression in EXPRESSIONS:
@@ -240,22 +243,22 @@ def _first_real(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier
     return multiplier
 
 
-def _first_integer(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
-    value = multipliers.fixed(multiplier)
+def _first_equal_integer(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
+    value = multipliers.fixed_point(multiplier)
     family = number_format(multiplier.number).equivalent_to or multiplier.number
     numbers = [number for number, row in NUMBERS.items() if family in (number, row.equivalent_to)] or [
         multiplier.number
     ]
     rivals = (replace(multiplier, number=n, expression=e) for n in numbers for e in EXPRESSIONS)
-    return next((rival for rival in rivals if _is_equal(multipliers.fixed(rival), value)), multiplier)
+    return next((rival for rival in rivals if _is_equal(multipliers.fixed_point(rival), value)), multiplier)
 
 
 def _integer_traits(value: Fixed, multipliers: _Multipliers) -> _IntegerTraits:
     return _IntegerTraits(
-        stays=bool(np.all(value.exponent <= 0)),
-        late=not np.any(value.pre),
-        short=bool(np.all(value.bits - value.exponent <= 31)),
-        power=_is_power(value, multipliers),
+        has_no_left_shift=bool(np.all(value.exponent <= 0)),
+        has_no_early_shift=not np.any(value.pre),
+        fits_31_bits=bool(np.all(value.bits - value.exponent <= 31)),
+        is_implied_power=_is_power(value, multipliers),
     )
 
 
@@ -263,26 +266,29 @@ def _is_power(value: Fixed, multipliers: _Multipliers) -> bool:
     if np.any(value.multiplier & (value.multiplier - 1)):
         return False
     lead = np.frexp(value.multiplier.astype(np.float64))[1] - 1
-    return np.array_equal(multipliers.fixed(Multiplier(number="pow2")).exponent, value.exponent - value.bits + lead)
+    return np.array_equal(
+        multipliers.fixed_point(Multiplier(number="pow2")).exponent, value.exponent - value.bits + lead
+    )
 
 
 @lru_cache(maxsize=1 << 14)
 def _with_multiplier(variant: Variant, first: Multiplier, integers: _IntegerTraits | None) -> Variant:
-    """Return a variant with a different multiplier, without the steps that have no effect on its integers."""
+    """Return a variant with the given multiplier, without the steps that do nothing for its integers."""
     steps = variant.requantize
     if integers is None:
         return replace(variant, multiplier=first)
-    if integers.stays:
+    if integers.has_no_left_shift:
         steps = _without_step(steps, "shl")
-    if integers.late:
+    if integers.has_no_early_shift:
         steps = _without_step(steps, "pre")
-    if integers.short:
+    if integers.fits_31_bits:
         steps = tuple(
             Step(op="shr", rounding="up") if step == Step(op="shr", rounding="tosa") else step for step in steps
         )
-    nudged = Step(op="shr", rounding="tosa") in steps  # TOSA's rounding adds the same amount for every multiplier
-    if integers.power and not nudged and [step.op for step in steps[:2]] == ["mul", "shr"]:
-        # A power of two that is rounded once is a shift alone.
+    # TOSA's rounding adds an amount that does not depend on the multiplier, so a shift alone would differ.
+    nudged = Step(op="shr", rounding="tosa") in steps
+    if integers.is_implied_power and not nudged and [step.op for step in steps[:2]] == ["mul", "shr"]:
+        # A product with a power of two, rounded once, is only a shift.
         return replace(variant, multiplier=Multiplier(number="pow2"), requantize=steps[1:])
     return replace(variant, multiplier=first, requantize=steps)
 

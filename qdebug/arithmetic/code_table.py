@@ -1,9 +1,9 @@
-"""Reads the table of a function of one 8-bit code off a recording, and finds the range and scale it was made for.
+"""Reads the lookup table of a function of one 8-bit code from a recording, and finds the scale that it was made for.
 
-A kernel that looks codes up gives one output code for each input code, whatever the function's arithmetic. So a
-recorded tensor shows its entries. They are compared with the exact function. If they differ, tables of the same
-function are tried that somebody may have made instead: for another scale of the input, for an end of the range beyond
-which the input is clamped, or for another usual scale of the output. Begin at `read_table`.
+A kernel that uses a lookup table maps each input code to one output code, so a recorded tensor shows the entries. They
+are compared with the exact function. If they differ, tables of the same function are tried that a backend may have made
+by mistake: for another scale of the input, for a clamped input, or for a common scale of the output. Begin at
+`read_table`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from qdebug.replay.unit import Unit
 
 __all__ = ["CodeTable", "TableEntry", "read_table"]
 
-_COARSE, _FINE, _ZOOMS = 2048, 257, 4
-_ENDS_STEPS = 40
-"""Bisection steps for the ends of an interval of scales."""
+_COARSE_GRID_SIZE, _FINE_GRID_SIZE, _GRID_REFINEMENTS = 2048, 257, 4
+_BISECTION_STEPS = 40
+"""Number of bisection steps for each end of an interval of scales."""
 _HALF_RANGES = (128.0, 127.0, 127.5)
-"""Numbers of steps from the middle of the codes to the end of a range that a table is made for."""
-_LISTED = 6
+"""Number of LSB from the middle of the codes to the end of a symmetric range, in several conventions."""
+_MAX_LISTED_ENTRIES = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +53,14 @@ class TableEntry(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeTable(JsonObject):
-    """The table of a function of one 8-bit code, as far as a recording shows it.
+    """The entries of a lookup table of one 8-bit code, as far as a recording shows them.
 
     Args:
         function: The function, an ONNX operator.
         seen: Number of input codes that occur.
-        ambiguous: Number of input codes that have several output codes. With any, there is no table.
-        deviations: Entries that deviate from the exact function, in order.
-        made_for: What a table of this function was made for that has all entries, as a clause, or "".
+        ambiguous: Number of input codes that have several output codes. If there are any, it is not a table.
+        deviations: Entries that deviate from the exact function, by input code.
+        made_for: A clause with the range or scale for which the function gives exactly these entries, or "".
     """
 
     function: str
@@ -71,7 +71,7 @@ class CodeTable(JsonObject):
 
     @property
     def passed_on(self) -> str | None:
-        """The deviating input codes, as a clause, if each of them is its own output code up to one constant."""
+        """A clause on deviating input codes that are passed on unchanged or plus a constant, or None."""
         shifts = {entry.value - entry.code for entry in self.deviations}
         if len(shifts) != 1 or len(self.deviations) < CAUSE_MIN_DISTINCT_VALUES or self.ambiguous:
             return None
@@ -85,9 +85,13 @@ class CodeTable(JsonObject):
             return f"{self.ambiguous} of {self.seen} input codes map to different output codes, so it is not a table"
         text = "the same input code always maps to the same output code, as in a table"
         listed = ", ".join(
-            f"{entry.code} -> {entry.value} (exact {entry.exact})" for entry in self.deviations[:_LISTED]
+            f"{entry.code} -> {entry.value} (exact {entry.exact})" for entry in self.deviations[:_MAX_LISTED_ENTRIES]
         )
-        more = f" and {len(self.deviations) - _LISTED} more" if len(self.deviations) > _LISTED else ""
+        more = (
+            f" and {len(self.deviations) - _MAX_LISTED_ENTRIES} more"
+            if len(self.deviations) > _MAX_LISTED_ENTRIES
+            else ""
+        )
         count = len(self.deviations)
         deviate = f"; {count} {'deviates' if count == 1 else 'deviate'} from {self.function}: {listed}{more}"
         return f"{text}; {self.seen} of 256 entries seen{deviate if count else ''}"
@@ -107,15 +111,17 @@ class _Table(NamedTuple):
     outputs: np.ndarray
 
 
-class _Output(NamedTuple):
-    """Quantization of the output."""
+class _OutputQuant(NamedTuple):
+    """Scale and zero point of the output."""
 
     scale: float
     zero_point: int
 
 
 def read_table(parts: Sequence[tuple[Unit, np.ndarray]]) -> CodeTable | None:
-    """Return the table of a function of one 8-bit code, or None if it is another unit or codes hardly repeat.
+    """Read the lookup table of a function of one 8-bit code, or return None for other units.
+
+    Also None if most codes occur only once, because any unit then looks like a table.
 
     Args:
         parts: Unit and recorded codes of each sample, in the order of the operand's codes.
@@ -141,14 +147,18 @@ def read_table(parts: Sequence[tuple[Unit, np.ndarray]]) -> CodeTable | None:
     table = _Table(unit, codes, distinct[1][first])
     ambiguous = int(np.count_nonzero(counts > 1))
     try:
-        recorded_output = _Output(float(unit.out.scale.reshape(-1)[0]), int(unit.out.zero_point.reshape(-1)[0]))
+        recorded_output = _OutputQuant(float(unit.out.scale.reshape(-1)[0]), int(unit.out.zero_point.reshape(-1)[0]))
         exact = _compute_exact(table, _real_inputs(table), recorded_output)
         wrong = _measure_violations(table, exact) > 0
-        made_for = "" if ambiguous or not _can_fit(table, wrong) else next(_made_for(table, recorded_output), "")
+        made_for = (
+            ""
+            if ambiguous or not _has_enough_entries(table, wrong)
+            else next(_explanations(table, recorded_output), "")
+        )
     except KernelError:
         return None
     if total < 2 * codes.size and not made_for:
-        return None  # most codes occur once, so one output code for each proves nothing
+        return None  # most codes occur only once, so it proves nothing that each has one output code
     nearest = np.clip(np.rint(exact), *unit.out.limits)
     deviations = [
         TableEntry(code=int(code), value=int(value), exact=int(right))
@@ -163,23 +173,23 @@ def read_table(parts: Sequence[tuple[Unit, np.ndarray]]) -> CodeTable | None:
     )
 
 
-def _can_fit(table: _Table, wrong: np.ndarray) -> bool:
-    """Return whether enough entries tell tables apart."""
+def _has_enough_entries(table: _Table, wrong: np.ndarray) -> bool:
+    """Return whether there are enough different entries, and enough wrong ones, to distinguish tables."""
     low, high = table.unit.out.limits
     inside = table.outputs[(table.outputs > low) & (table.outputs < high)]
     return bool(np.unique(inside).size >= TABLE_FIT_MIN_CODES and np.count_nonzero(wrong) >= TABLE_FIT_MIN_WRONG)
 
 
 def _real_inputs(table: _Table, scale: np.ndarray | None = None) -> np.ndarray:
-    """Return the real values of the input codes, for the recorded scale or for each of several."""
+    """Return the real values of the input codes, for the recorded scale, or as rows for several scales."""
     operand = table.unit.operands[0]
     steps = table.inputs - int(operand.zero_point.reshape(-1)[0])
     recorded_scale = operand.scale.reshape(-1)[:1].astype(np.float64)
     return np.asarray(steps * (recorded_scale if scale is None else scale[:, np.newaxis]))
 
 
-def _compute_exact(table: _Table, real: np.ndarray, output: _Output) -> np.ndarray:
-    """Return the exact function of real values, in codes before rounding."""
+def _compute_exact(table: _Table, real: np.ndarray, output: _OutputQuant) -> np.ndarray:
+    """Return the exact function of real values, in codes of the output before rounding."""
     with np.errstate(all="ignore"):
         values = apply_function(table.unit, np.asarray(real, np.float64)).astype(np.float64)
     return np.asarray(values / output.scale + output.zero_point)
@@ -192,8 +202,8 @@ def _measure_violations(table: _Table, exact: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(np.abs(clipped - table.outputs) - 0.5 - TABLE_TIE_SLACK, 0.0))
 
 
-def _made_for(table: _Table, recorded_output: _Output) -> Iterator[str]:
-    """Yield the scales or ranges of tables with all these entries, likely ones first."""
+def _explanations(table: _Table, recorded_output: _OutputQuant) -> Iterator[str]:
+    """Yield clauses with the scales or ranges for which the function gives all these entries, likely ones first."""
     outputs = [recorded_output, *(output for output in _usual_outputs(table) if output != recorded_output)]
     for output in outputs:
         also = (
@@ -212,18 +222,18 @@ def _made_for(table: _Table, recorded_output: _Output) -> Iterator[str]:
             yield f"{_range_text(table, *scales)}{also}"
 
 
-def _usual_outputs(table: _Table) -> Iterator[_Output]:
-    """Yield quantizations that runtimes fix for functions between 0 and 1, or -1 and 1."""
+def _usual_outputs(table: _Table) -> Iterator[_OutputQuant]:
+    """Yield the output quantizations that runtimes prescribe for functions with a range of 0 to 1, or -1 to 1."""
     low, _ = table.unit.out.limits
     for count in (256, 255):
-        yield _Output(1 / count, int(low))
+        yield _OutputQuant(1 / count, int(low))
     middle = 0 if low < 0 else 128
     for count in (128, 127):
-        yield _Output(1 / count, middle)
+        yield _OutputQuant(1 / count, middle)
 
 
-def _clamped_ends(table: _Table, output: _Output) -> tuple[float, float] | None:
-    """Return the ends to which the input is clamped, if the entries at both ends of the codes are constant."""
+def _clamped_ends(table: _Table, output: _OutputQuant) -> tuple[float, float] | None:
+    """Return the range to which the input is clamped if that explains all entries, or None."""
     real, last = _real_inputs(table), table.outputs.size - 1
     changes = np.flatnonzero(np.diff(table.outputs))
     if not changes.size:
@@ -236,8 +246,8 @@ def _clamped_ends(table: _Table, output: _Output) -> tuple[float, float] | None:
     return None
 
 
-def _fitting_scales(table: _Table, output: _Output) -> tuple[float, float] | None:
-    """Return the interval of input scales for which the exact function has all entries, or None."""
+def _fitting_scales(table: _Table, output: _OutputQuant) -> tuple[float, float] | None:
+    """Return the interval of input scales for which the exact function gives all entries, or None."""
     recorded_scale = float(table.unit.operands[0].scale.reshape(-1)[0])
 
     def total(scales: np.ndarray) -> np.ndarray:
@@ -245,13 +255,13 @@ def _fitting_scales(table: _Table, output: _Output) -> tuple[float, float] | Non
             _measure_violations(table, _compute_exact(table, _real_inputs(table, scales), output)).sum(axis=1)
         )
 
-    grid = recorded_scale * np.geomspace(1 / TABLE_FIT_MAX_SCALE_RATIO, TABLE_FIT_MAX_SCALE_RATIO, _COARSE)
-    for _ in range(_ZOOMS):
+    grid = recorded_scale * np.geomspace(1 / TABLE_FIT_MAX_SCALE_RATIO, TABLE_FIT_MAX_SCALE_RATIO, _COARSE_GRID_SIZE)
+    for _ in range(_GRID_REFINEMENTS):
         violations = total(grid)
         best = int(violations.argmin())
         if not violations[best] > 0:
             break
-        grid = np.linspace(grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)], _FINE)
+        grid = np.linspace(grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)], _FINE_GRID_SIZE)
     violations = total(grid)
     best = int(violations.argmin())
     if not violations[best] <= 0:
@@ -259,7 +269,7 @@ def _fitting_scales(table: _Table, output: _Output) -> tuple[float, float] | Non
     ends = []
     for direction in (-1, 1):
         inside, outside = grid[best], grid[best] * (1 + direction / 10)
-        for _ in range(_ENDS_STEPS):
+        for _ in range(_BISECTION_STEPS):
             middle = (inside + outside) / 2
             inside, outside = (middle, outside) if total(np.array([middle]))[0] <= 0 else (inside, middle)
         ends.append(float(inside))
@@ -267,11 +277,11 @@ def _fitting_scales(table: _Table, output: _Output) -> tuple[float, float] | Non
 
 
 def _range_text(table: _Table, min_scale: float, max_scale: float) -> str:
-    """Return the range of inputs of a table with a scale in an interval, by a round number if there is one."""
+    """Describe the input range of a table whose scale lies in an interval, preferring round numbers."""
     operand = table.unit.operands[0]
     recorded_scale, zero_point = float(operand.scale.reshape(-1)[0]), int(operand.zero_point.reshape(-1)[0])
     low, high = (np.iinfo(operand.codes.dtype).min - zero_point, np.iinfo(operand.codes.dtype).max - zero_point)
-    if low + high in (-1, 0):  # codes on both sides of 0
+    if low + high in (-1, 0):  # the codes lie symmetrically around 0
         for steps in _HALF_RANGES:
             for end in _round_numbers(min_scale * steps, max_scale * steps):
                 return (
@@ -283,10 +293,10 @@ def _range_text(table: _Table, min_scale: float, max_scale: float) -> str:
     )
 
 
-def _round_numbers(least: float, most: float) -> Iterator[float]:
-    """Yield numbers with at most two digits in an interval, those with one digit first."""
+def _round_numbers(lowest: float, highest: float) -> Iterator[float]:
+    """Yield numbers of at most two digits in an interval, those of one digit first."""
     for digits in (1, 2):
-        unit = 10.0 ** (np.floor(np.log10(most)) - digits + 1)
-        number = float(np.round(most / unit) * unit)
-        if least <= number <= most:
+        unit = 10.0 ** (np.floor(np.log10(highest)) - digits + 1)
+        number = float(np.round(highest / unit) * unit)
+        if lowest <= number <= highest:
             yield number

@@ -1,4 +1,4 @@
-"""Compares a node that no arithmetic reproduces with its most credible replay. Begin at `residual_of`."""
+"""Describes the error of a node that no arithmetic reproduces, compared with its likeliest one. See `residual_of`."""
 
 from __future__ import annotations
 
@@ -34,43 +34,43 @@ __all__ = ["distance_to_ties", "residual_of"]
 
 
 def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
-    """Describe the error that a variant leaves at a node, or return None if there is nothing to compare.
+    """Describe the error that remains at a node with a variant, or return None if there is nothing to compare.
 
     Args:
         finding: The search result of a node that no variant reproduces.
-        variant: The expected variant: its siblings' arithmetic, or the closest one. It is replaced by the simplest
-            variant if a known mistake then reproduces every element.
+        variant: The expected variant: its siblings' arithmetic, or the closest one. The simplest variant is used
+            instead if a known mistake then reproduces every element.
     """
     try:
-        remaining, culprit, unit = _remaining_error(finding, variant)
-    except KernelError:  # the variant came from sibling nodes, and does not support this node
+        remaining, mistake, unit = _remaining_error(finding, variant)
+    except KernelError:  # the variant of the sibling nodes does not support this node
         variant = candidates(finding.source.unit(_examined_places(finding)[0]))[0]
-        remaining, culprit, unit = _remaining_error(finding, variant)
+        remaining, mistake, unit = _remaining_error(finding, variant)
     simplest = None if unit is None else candidates(unit)[0]
     if (
-        culprit is None
+        mistake is None
         and remaining is not None
         and remaining.pattern != "one_code"
         and simplest not in (None, variant)
     ):
-        # The closest variant may compensate for part of a mistake; the simplest does not.
-        with_simplest, culprit, _ = _remaining_error(finding, simplest)
-        remaining = remaining if culprit is None else with_simplest
+        # The closest variant may compensate for part of a mistake. The simplest one does not.
+        with_simplest, mistake, _ = _remaining_error(finding, simplest)
+        remaining = remaining if mistake is None else with_simplest
     if remaining is None or unit is None:
         return remaining
-    if culprit is None and remaining.pattern != "one_code":
-        culprit = _find_mistake_in_any(finding, unit)
-    if culprit is not None:
-        likely = f"{culprit.likely} (reproduces every element)"
-        return replace(remaining, pattern=culprit.pattern, likely=likely, reproduces=True)
-    table = _code_table(finding)
+    if mistake is None and remaining.pattern != "one_code":
+        mistake = _find_mistake_in_any(finding, unit)
+    if mistake is not None:
+        likely = f"{mistake.likely} (reproduces every element)"
+        return replace(remaining, pattern=mistake.pattern, likely=likely, reproduces=True)
+    table = _read_code_table(finding)
     if table is not None and not table.ambiguous:
-        return _as_code_table(remaining, table)
+        return _explain_by_code_table(remaining, table)
     return (
-        _as_two_arithmetics(remaining, finding, unit)
-        or _as_other_parameter(remaining, finding, variant)
-        or _as_other_multiplier(remaining, finding)
-        or _as_own_table(remaining, finding, variant, table)
+        _explain_by_two_arithmetics(remaining, finding, unit)
+        or _explain_by_other_parameter(remaining, finding, variant)
+        or _explain_by_other_multiplier(remaining, finding)
+        or _explain_by_lookup(remaining, finding, variant, table)
     )
 
 
@@ -86,8 +86,8 @@ def _examined_places(finding: SearchResult) -> list[Place]:
     return places
 
 
-def _as_two_arithmetics(remaining: Residual, finding: SearchResult, unit: Unit) -> Residual | None:
-    """Explain a residual by two known arithmetics, one for the vectorized loop and one for its tail, or return None."""
+def _explain_by_two_arithmetics(remaining: Residual, finding: SearchResult, unit: Unit) -> Residual | None:
+    """Explain a residual by one known arithmetic in a vectorized loop and another in its tail, or return None."""
     tail = vector_tail(
         finding.source, _examined_places(finding), [variant for variant in candidates(unit) if is_known(variant)]
     )
@@ -100,7 +100,7 @@ def _as_two_arithmetics(remaining: Residual, finding: SearchResult, unit: Unit) 
     return replace(remaining, pattern="tail", likely=likely, reproduces=True)
 
 
-def _as_other_parameter(remaining: Residual, finding: SearchResult, variant: Variant) -> Residual | None:
+def _explain_by_other_parameter(remaining: Residual, finding: SearchResult, variant: Variant) -> Residual | None:
     """Explain a residual by a different scale or zero point of one operand, or return None."""
     places = _examined_places(finding)
     units = [finding.source.unit(place) for place in places]
@@ -118,8 +118,8 @@ def _as_other_parameter(remaining: Residual, finding: SearchResult, variant: Var
     return replace(remaining, pattern=refitted.pattern, likely=likely, reproduces=is_complete)
 
 
-def _as_other_multiplier(remaining: Residual, finding: SearchResult) -> Residual | None:
-    """Explain a residual by multipliers that are not those of the scales, or return None."""
+def _explain_by_other_multiplier(remaining: Residual, finding: SearchResult) -> Residual | None:
+    """Explain a residual by multipliers that differ from those of the scales, or return None."""
     parts = []
     for place in _examined_places(finding):
         unit = finding.source.unit(place)
@@ -131,8 +131,8 @@ def _as_other_multiplier(remaining: Residual, finding: SearchResult) -> Residual
     return None if fitted is None else replace(remaining, pattern="multiplier", likely=str(fitted), reproduces=True)
 
 
-def _code_table(finding: SearchResult) -> CodeTable | None:
-    """Return the table that the recording of a function of one 8-bit code shows, or None."""
+def _read_code_table(finding: SearchResult) -> CodeTable | None:
+    """Return the lookup table that the recording shows, or None if the node is not a function of one 8-bit code."""
     parts = []
     for place in _examined_places(finding):
         unit = finding.source.unit(place)
@@ -140,8 +140,8 @@ def _code_table(finding: SearchResult) -> CodeTable | None:
     return read_table(parts)
 
 
-def _as_code_table(remaining: Residual, table: CodeTable) -> Residual:
-    """Explain a residual by a table."""
+def _explain_by_code_table(remaining: Residual, table: CodeTable) -> Residual:
+    """Add a lookup table to a residual, and the cause of its deviations."""
     described = replace(remaining, detail=f"{remaining.detail}; {table}", table=table)
     if table.made_for:
         return replace(described, likely=f"a table for {table.made_for} (reproduces every element)", reproduces=True)
@@ -155,11 +155,13 @@ def _as_code_table(remaining: Residual, table: CodeTable) -> Residual:
     return replace(described, likely=f"{likely}; no other input or output scale fits all entries")
 
 
-def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant, table: CodeTable | None) -> Residual:
-    """Add whether each input code or sum always gives the same output code, as in a lookup table."""
+def _explain_by_lookup(
+    remaining: Residual, finding: SearchResult, variant: Variant, table: CodeTable | None
+) -> Residual:
+    """Add to a residual whether each input code or sum always maps to the same output code, as in a lookup table."""
     if table is not None:
         return replace(remaining, detail=f"{remaining.detail}; {table}", table=table)
-    if remaining.pattern not in _VAGUE_PATTERNS or finding.kind in _KINDS_OF_SEVERAL:
+    if remaining.pattern not in _VAGUE_PATTERNS or finding.kind in _KINDS_WITHOUT_SUMS:
         return remaining
     pairs, total, word = [], 0, "sum"
     for place in _examined_places(finding):
@@ -168,7 +170,7 @@ def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant, 
         recorded = channels_first(finding.source.codes(place), unit)
         if len(columns.values) != 1 or columns.size != recorded.size:
             return remaining
-        word = "input code" if columns.sums.columns == "codes" or finding.kind in _ONE_CODE else "sum"
+        word = "input code" if columns.sums.columns == "codes" or finding.kind in _KINDS_OF_ONE_CODE else "sum"
         numbers = columns.values[0].reshape(columns.shape)
         other_keys = [key for key in (columns.count, columns.member) if key is not None]
         if unit.per_channel and unit.kind in ("conv", "linear"):
@@ -181,7 +183,7 @@ def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant, 
     distinct = np.unique(np.concatenate(pairs, axis=1), axis=1)
     _, code_counts = np.unique(distinct[:-1], axis=1, return_counts=True)
     if total < 2 * code_counts.size:
-        return remaining  # most codes occur once, which proves nothing
+        return remaining  # most inputs occur only once, so it proves nothing that each maps to one code
     ambiguous = np.count_nonzero(code_counts > 1)
     if ambiguous:
         return replace(
@@ -200,15 +202,19 @@ def _as_own_table(remaining: Residual, finding: SearchResult, variant: Variant, 
     return replace(remaining, likely=likely)
 
 
-_KINDS_OF_SEVERAL = ("softmax", "resize", "where", "quantize")
-"""Kinds that compute their output from real numbers, or from several codes without summing them."""
-_ONE_CODE = ("lookup", "requantize", "max_pool", "pad", "concat")
+_KINDS_WITHOUT_SUMS = ("softmax", "resize", "where", "quantize")
+"""Kinds whose output is a function neither of one code nor of one sum of codes."""
+_KINDS_OF_ONE_CODE = ("lookup", "requantize", "max_pool", "pad", "concat")
+"""Kinds in which each output code depends on one input code."""
 _VAGUE_PATTERNS = ("scattered", "off_by_one", "ties_only", "altered")
 """Patterns that reveal little about the cause."""
 
 
 def _remaining_error(finding: SearchResult, variant: Variant) -> tuple[Residual | None, Suspect | None, Unit | None]:
-    """Return the error that a variant leaves, the mistake that reproduces every element, and the first unit."""
+    """Return the error that remains with a variant, the mistake that reproduces every element, and the first unit.
+
+    Each may be None: there is no error, no mistake does, or the output holds no integer codes.
+    """
     units: list[Unit] = []
     parts: list[CodesOfTensor] = []
     for place in _examined_places(finding):
@@ -222,7 +228,7 @@ def _remaining_error(finding: SearchResult, variant: Variant) -> tuple[Residual 
     unit, shape = units[0], parts[0].expected.shape
     layout = layout_of(unit, max(len(shape), 2) - 1, last=_has_channels_last(finding, unit))
     joined_arrays: dict[str, Any] = {
-        name: _join_samples([getattr(sample_codes, name) for sample_codes in parts]) for name in _ARRAYS
+        name: _join_samples([getattr(sample_codes, name) for sample_codes in parts]) for name in _JOINED_FIELDS
     }
     remaining = residual(
         replace(
@@ -237,16 +243,16 @@ def _remaining_error(finding: SearchResult, variant: Variant) -> tuple[Residual 
         return None, None, unit
     remaining = replace(_in_recorded_order(remaining, unit, shape), against=str(variant))
     recorded = [sample_codes.recorded for sample_codes in parts]
-    # Many different mistakes saturate every element, so a search would prove nothing.
-    culprit = _find_mistake(units, recorded, variant) if remaining.pattern != "one_code" else None
-    return remaining, culprit, unit
+    # If all elements hold one code, many different mistakes that saturate every element fit, which proves nothing.
+    mistake = _find_mistake(units, recorded, variant) if remaining.pattern != "one_code" else None
+    return remaining, mistake, unit
 
 
-_ARRAYS = ("expected", "recorded", "distance", "magnitude", "sums")
+_JOINED_FIELDS = ("expected", "recorded", "distance", "magnitude", "sums")
 
 
 def _codes_of_sample(unit: Unit, recorded: np.ndarray, variant: Variant) -> CodesOfTensor:
-    """Return recorded and expected codes of one sample, channels first."""
+    """Return the recorded codes of one sample and those expected with a variant, channels first."""
     columns = accumulate(unit, variant.sums)
     sums = columns.values[0] if unit.kind in ("conv", "linear") else None
     return CodesOfTensor(
@@ -264,7 +270,7 @@ def _find_mistake(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant
     """Find the mistake that reproduces every recorded code of every sample."""
     for suspect in suspects(units[0]):
         if all(
-            _reproduces(_mistake_in_unit(suspect, unit), codes, variant)
+            _reproduces(_find_same_mistake(suspect, unit), codes, variant)
             for unit, codes in zip(units, recorded, strict=True)
         ):
             return suspect
@@ -272,10 +278,10 @@ def _find_mistake(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant
 
 
 def _find_mistake_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
-    """Find the only mistake that reproduces every recorded code with some known arithmetic.
+    """Find the only mistake that reproduces every recorded code together with any known arithmetic, or return None.
 
-    A wrong kernel may round differently from all its siblings. Few elements rule out most pairs of mistake and
-    arithmetic.
+    A wrong kernel may round differently from all its siblings. Few elements suffice to rule out most pairs of a mistake
+    and an arithmetic.
 
     Args:
         finding: The search result of the node.
@@ -294,9 +300,9 @@ def _find_mistake_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
         variants = tuple(variant for variant in variants if variant.sums == variants[0].sums)
     by_likely: dict[str, Suspect] = {}
     for suspect in suspects(unit):
-        for variant in _variants_passing(suspect, recorded[0], variants):
+        for variant in _variants_passing_trial(suspect, recorded[0], variants):
             if all(
-                _reproduces(_mistake_in_unit(suspect, sample_unit), codes, variant)
+                _reproduces(_find_same_mistake(suspect, sample_unit), codes, variant)
                 for sample_unit, codes in zip(units, recorded, strict=True)
             ):
                 by_likely[suspect.likely] = suspect
@@ -304,9 +310,9 @@ def _find_mistake_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
     return next(iter(by_likely.values())) if len(by_likely) == 1 else None
 
 
-def _variants_passing(suspect: Suspect, recorded: np.ndarray, variants: Sequence[Variant]) -> Iterator[Variant]:
-    """Yield the arithmetics that reproduce a few recorded codes together with a mistake."""
-    if suspect.accumulate or suspect.resigned or suspect.casts != ("", "sat"):
+def _variants_passing_trial(suspect: Suspect, recorded: np.ndarray, variants: Sequence[Variant]) -> Iterator[Variant]:
+    """Yield the variants that reproduce a few recorded codes together with a mistake."""
+    if suspect.accumulate or suspect.has_opposite_signedness or suspect.casts != ("", "sat"):
         return
     codes, determined = suspect.determined_codes(recorded)
     trial = determined[:: max(1, determined.size // _TRIAL_ELEMENTS)]
@@ -325,13 +331,13 @@ def _variants_passing(suspect: Suspect, recorded: np.ndarray, variants: Sequence
                 yield variant
 
 
-_MIN_LATE_EXTENT = 3
-"""Minimum extent of the axis of a late write, because the mistake determines all indices but one."""
+_MAX_INCONCLUSIVE_EXTENT = 3
+"""Largest extent of an axis for which a late write proves little, because one of its indices is undetermined."""
 _TRIAL_ELEMENTS = 512
-"""Number of elements of a first trial, which rule out most pairs of a mistake and an arithmetic."""
+"""Number of elements of a first trial. They rule out most pairs of a mistake and an arithmetic."""
 
 
-def _mistake_in_unit(suspect: Suspect, unit: Unit) -> Suspect | None:
+def _find_same_mistake(suspect: Suspect, unit: Unit) -> Suspect | None:
     return next((candidate for candidate in suspects(unit) if candidate.name == suspect.name), None)
 
 
@@ -347,10 +353,10 @@ def _reproduces(suspect: Suspect | None, recorded: np.ndarray, variant: Variant)
         return False
     if suspect.late is not None:
         shifted_codes, determined = suspect.determined_codes(recorded)
-        return codes.shape[suspect.late[0]] > _MIN_LATE_EXTENT and np.array_equal(
+        return codes.shape[suspect.late[0]] > _MAX_INCONCLUSIVE_EXTENT and np.array_equal(
             codes.reshape(-1)[determined], shifted_codes[determined]
         )
-    if not suspect.resigned:
+    if not suspect.has_opposite_signedness:
         return np.array_equal(codes, recorded)
     if recorded.dtype.kind not in "iu" or recorded.dtype.itemsize != codes.dtype.itemsize:
         return False
@@ -366,7 +372,7 @@ def _batch_axis_name(shape: tuple[int, ...], parts: int) -> str:
 
 
 def _join_samples(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """Join the arrays of all samples. Batch entries count as further samples."""
+    """Join the arrays of all samples along axis 0. Batch entries count as further samples."""
     present = [array for array in arrays if array is not None]
     if len(present) < len(arrays):
         return None
@@ -376,7 +382,7 @@ def _join_samples(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
 
 
 def _has_channels_last(finding: SearchResult, unit: Unit) -> bool:
-    """Return whether a node without its own layout, such as an addition, computes on channels-last data."""
+    """Return whether a node without a layout of its own, such as an addition, computes on channels-last data."""
     has_own_layout = unit.kind in ("conv", "linear") or unit.kind.endswith("_pool")
     return not has_own_layout and channels_last(finding.source.recording.graph, finding.source.node)
 
@@ -384,8 +390,8 @@ def _has_channels_last(finding: SearchResult, unit: Unit) -> bool:
 def distance_to_ties(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray | None:
     """Return each element's distance from the nearest tie, in codes, at most 0.5, or None if unknown.
 
-    The variant is computed with an output scale so fine that its codes show the rounded part. For a variant that
-    truncates, it is the distance from the nearest whole number, where its codes change.
+    The variant is computed with an output scale so fine that its codes show the fraction that is rounded. For a variant
+    that truncates, codes change at integers, so the distance is from the nearest integer.
 
     Args:
         unit: The unit.

@@ -1,6 +1,6 @@
-"""Fingerprints: the arithmetics that probes find in a backend, by kind and types, for one version and processor.
+"""Reads fingerprints: the arithmetics of one version of a backend on one processor, by kind and types.
 
-A fingerprint is the JSON that `qdebug probe -o FILE.json` writes. The packaged fingerprints were measured.
+A fingerprint is the JSON that `qdebug probe -o FILE.json` writes. qdebug includes some that were measured.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VERDICTS = ("differs", "first", "second", "same")
 """Verdicts of `KindDifference`, in the order in which differences are listed."""
 _MAX_BYTES = 16 << 20
 _HINT = "Let qdebug write the file: qdebug probe --backend NAME -o FILE.json."
-_LEVELS: Mapping[str, str] = MappingProxyType(
+_PROCESSOR_BY_FLAG: Mapping[str, str] = MappingProxyType(
     {
         "amx_int8": "amx",
         "avx512_vnni": "avx512-vnni",
@@ -46,16 +46,16 @@ _LEVELS: Mapping[str, str] = MappingProxyType(
         "asimd": "arm",
     }
 )
-"""Names of processors by their best flag for products of codes, best first."""
-_PACKAGES: Mapping[str, str] = MappingProxyType({"litert": "ai-edge-litert", "tflm": "tflite-micro"})
-"""Package whose version counts, if its name differs from the backend's."""
-_CHOICES = ("kernels", "opt", "precision", "delegate", "compile")
+"""Names of processor classes by the best CPU flag for products of codes, best first."""
+_PACKAGE_BY_BACKEND: Mapping[str, str] = MappingProxyType({"litert": "ai-edge-litert", "tflm": "tflite-micro"})
+"""Names of the packages whose version counts, for backends with another name."""
+_KERNEL_OPTIONS = ("kernels", "opt", "precision", "delegate", "compile")
 """Backend options that select different kernels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindDifference(JsonObject):
-    """Comparison of two fingerprints in one kind of node.
+    """The comparison of two fingerprints for one kind of node.
 
     Args:
         title: The kind with its types.
@@ -79,9 +79,9 @@ class Fingerprint(JsonObject):
         name: Its name.
         backend: The backend.
         about: Version, options and processor, as a clause.
-        kinds: The class of variants of each kind, with keys as in `Arithmetic.variants`. Kinds that no single
-            arithmetic explains are left out.
-        titles: Title of each key.
+        kinds: The variants that explain each kind, by keys as in `Arithmetic.variants`. Kinds that no variant explains
+            are missing.
+        titles: Title of each kind, by the same keys.
     """
 
     json_keys = "name about"
@@ -95,7 +95,7 @@ class Fingerprint(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FingerprintComparison(JsonObject):
-    """Differences between two fingerprints."""
+    """The comparison of two fingerprints, kind by kind."""
 
     json_format = "probe-comparison"
     json_keys = "first second summary kinds"
@@ -105,7 +105,7 @@ class FingerprintComparison(JsonObject):
 
     @property
     def kinds(self) -> tuple[KindDifference, ...]:
-        """Each kind of node for which either has an arithmetic, differences first."""
+        """The comparison of each kind of node for which either fingerprint has an arithmetic, differences first."""
         differences = [self._difference(key) for key in dict.fromkeys((*self.first.kinds, *self.second.kinds))]
         return tuple(sorted(differences, key=lambda difference: VERDICTS.index(difference.verdict)))
 
@@ -144,31 +144,35 @@ class FingerprintComparison(JsonObject):
         return 0 if self.counted("same") else 3
 
 
-def _run_text(run: Mapping[str, Any]) -> str:
-    """Return a clause about a run: version, options that choose kernels, and processor.
+def _describe_run(run: Mapping[str, Any]) -> str:
+    """Describe a run in a clause: version, options that choose kernels, and processor.
 
     Args:
         run: Facts of a run, as returned by `RunInfo.to_dict`.
     """
     backend = str(run.get("backend", ""))
-    package = _PACKAGES.get(backend, backend)
-    chosen = [f"{name}={run['options'][name]}" for name in _CHOICES if name in run.get("options", {})]
+    package = _PACKAGE_BY_BACKEND.get(backend, backend)
+    chosen = [f"{name}={run['options'][name]}" for name in _KERNEL_OPTIONS if name in run.get("options", {})]
     options = f" ({', '.join(chosen)})" if chosen else ""
     version = run.get("versions", {}).get(package)
-    processor = _processor(run)
+    processor = _processor_name(run)
     return f"{package}{f' {version}' if version else ''}{options}{f' on {processor}' if processor else ''}"
 
 
 def fingerprint_name(run: Mapping[str, Any]) -> str:
-    """Return the name of a run's fingerprint: backend, version, options that choose kernels, and processor."""
+    """Return the name of a run's fingerprint: backend, version, options that choose kernels, and processor.
+
+    Args:
+        run: Facts of a run, as returned by `RunInfo.to_dict`.
+    """
     backend = str(run.get("backend", ""))
-    version = run.get("versions", {}).get(_PACKAGES.get(backend, backend), "")
-    chosen = [str(run["options"][name]) for name in _CHOICES if name in run.get("options", {})]
-    return "-".join(filter(None, (backend, str(version), *chosen, _processor(run))))
+    version = run.get("versions", {}).get(_PACKAGE_BY_BACKEND.get(backend, backend), "")
+    chosen = [str(run["options"][name]) for name in _KERNEL_OPTIONS if name in run.get("options", {})]
+    return "-".join(filter(None, (backend, str(version), *chosen, _processor_name(run))))
 
 
-def _processor(run: Mapping[str, Any]) -> str:
-    return next((word for flag, word in _LEVELS.items() if flag in run.get("cpu_flags", ())), "")
+def _processor_name(run: Mapping[str, Any]) -> str:
+    return next((word for flag, word in _PROCESSOR_BY_FLAG.items() if flag in run.get("cpu_flags", ())), "")
 
 
 def find_fingerprint(text: str) -> Fingerprint:
@@ -225,19 +229,19 @@ def _parse_probe(name: str, content: bytes) -> Fingerprint:
             hint="Upgrade qdebug: pip install --upgrade qdebug.",
         )
     try:
-        run, entries = _entry_of(document, "backend", dict), _entry_of(document, "kinds", list)
+        run, entries = _checked_entry(document, "backend", dict), _checked_entry(document, "kinds", list)
         for key, kind in (("options", dict), ("versions", dict), ("cpu_flags", list)):
-            _entry_of(run, key, kind, kind())
-        titles = {str(_entry_of(entry, "key")): str(_entry_of(entry, "title")) for entry in entries}
-        backend, kinds = str(_entry_of(run, "backend")), dict(_kinds(entries))
+            _checked_entry(run, key, kind, kind())
+        titles = {str(_checked_entry(entry, "key")): str(_checked_entry(entry, "title")) for entry in entries}
+        backend, kinds = str(_checked_entry(run, "backend")), dict(_explained_kinds(entries))
     except ValueError as error:
         raise UsageError(f"The fingerprint {name!r} is damaged: {error}.", hint=_HINT) from None
     except UsageError as error:
         raise UsageError(f"The fingerprint {name!r} is damaged: {error.message}", hint=_HINT) from None
-    return Fingerprint(name=name, backend=backend, about=_run_text(run), kinds=kinds, titles=titles)
+    return Fingerprint(name=name, backend=backend, about=_describe_run(run), kinds=kinds, titles=titles)
 
 
-def _entry_of(holder: Any, key: str, kind: type = object, default: object = None) -> Any:
+def _checked_entry(holder: Any, key: str, kind: type = object, default: object = None) -> Any:
     """Return an entry of a JSON object.
 
     Raises:
@@ -251,7 +255,7 @@ def _entry_of(holder: Any, key: str, kind: type = object, default: object = None
     return value
 
 
-def _kinds(entries: list[Any]) -> Iterator[tuple[str, tuple[Variant, ...]]]:
+def _explained_kinds(entries: list[Any]) -> Iterator[tuple[str, tuple[Variant, ...]]]:
     for entry in entries:
-        if _entry_of(entry, "status") == "explained":
-            yield str(entry["key"]), tuple(parse_variant(str(text)) for text in _entry_of(entry, "variants", list))
+        if _checked_entry(entry, "status") == "explained":
+            yield str(entry["key"]), tuple(parse_variant(str(text)) for text in _checked_entry(entry, "variants", list))

@@ -1,14 +1,13 @@
-"""Solves for the multiplier of a requantization instead of trying one after the other.
+"""Solves for the multiplier of a requantization instead of trying candidates one after another.
 
-Each recorded pair of an exact sum and a code bounds the real multiplier: with one rounding to nearest, the code 5 of
-the sum 100 says that it lies between 0.045 and 0.055. All pairs of a channel together leave a narrow interval. A
-significand of N bits is possible if its value lies in the intervals of all channels. Positive and negative sums are
-bounded on their own sides, so a rounding of ties costs nothing: intervals include both ends, and the exact replay of
-every element decides afterwards.
+Each recorded pair of an exact sum and a code bounds the real multiplier. With one rounding to nearest, the code 5 of
+the sum 100 shows that the multiplier lies between 0.045 and 0.055. All pairs of a channel together leave a narrow
+interval. A significand of N bits is possible if its value lies in the intervals of all channels. Intervals include both
+ends, so the rounding of ties does not matter here. An exact replay of every element decides afterwards.
 
-Three structures are solved: one rounding, the two roundings of gemmlowp (their first rounding widens the intervals),
-and a shift before the product (of the shifted sums). Hardware may limit the right shift; then multipliers of channels
-with a small scale have fewer bits. Begin at `fitted_variants` and `fit_multiplier`.
+Three kinds of programs are solved: one rounding, the two roundings of gemmlowp (their first rounding widens the
+intervals), and a shift before the product (the sums are shifted first). Hardware may limit the right shift. Then the
+multipliers of channels with a small scale have fewer bits. Begin at `fitted_variants` and `fit_multiplier`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qdebug.arithmetic.selection import parameters
+from qdebug.arithmetic.selection import number_parameter_sets
 from qdebug.model.thresholds.explanation import (
     FITTED_BOUND_SLACK,
     FITTED_MULTIPLIER_MIN_PAIRS,
@@ -53,13 +52,13 @@ __all__ = [
 ]
 
 PRODUCTS = ("conv", "linear")
-"""Kinds of units whose exact sums one multiplier for each channel converts to codes."""
-_NEAREST = ("up", "away", "even", "down")
-_HIGH = ("up", "away", "trunc")
-_MOST_SHIFT = 62
-"""The largest right shift that a limit may have."""
-_ENDS = {"nearest": (0.5, 0.5), "floor": (0.0, 1.0), "trunc": (0.0, 0.0)}
-"""How far the scaled sum of a code may lie below and above the code. Truncation depends on the code's sign."""
+"""Kinds of units in which one multiplier per channel converts exact sums to codes."""
+_NEAREST_ROUNDINGS = ("up", "away", "even", "down")
+_FIRST_ROUNDINGS = ("up", "away", "trunc")
+_MAX_SHIFT = 62
+"""Largest right shift that is tried as the limit of a device."""
+_CODE_MARGINS = {"nearest": (0.5, 0.5), "floor": (0.0, 1.0), "trunc": (0.0, 0.0)}
+"""How far a scaled sum may lie below and above its code. For truncation, this depends on the sign of the code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,8 +70,8 @@ class _Pairs:
         columns: Its columns at the chosen elements.
         sums: The exact sums.
         codes: Their codes without the zero point.
-        channel: Number of the set of parameters of each element, from 0.
-        first: An element of each set.
+        channel: Number of each element's channel, or other set of parameters, from 0.
+        first: Position of one element of each channel.
         low, high: Codes without the zero point at which results saturate.
     """
 
@@ -89,14 +88,19 @@ class _Pairs:
         """Return one value of a parameter for each channel."""
         return np.asarray(np.broadcast_to(self.columns.spread(np.asarray(parameter)), self.sums.shape)[self.first])
 
-    def sum_bounds(self, rounding: str, room: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Return the smallest and the largest scaled sum that each code allows."""
-        below, above = _ENDS[rounding]
+    def sum_bounds(self, rounding: str, slack: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """Return the smallest and the largest scaled sum that each code allows.
+
+        Args:
+            rounding: A key of `_CODE_MARGINS`.
+            slack: How much further a scaled sum may lie from its code.
+        """
+        below, above = _CODE_MARGINS[rounding]
         down, up = self.codes - below, self.codes + above
         if rounding == "trunc":
             down, up = self.codes - (self.codes <= 0), self.codes + (self.codes >= 0)
-        down = np.where(self.codes <= self.low, -np.inf, down - room)
-        return down, np.where(self.codes >= self.high, np.inf, up + room)
+        down = np.where(self.codes <= self.low, -np.inf, down - slack)
+        return down, np.where(self.codes >= self.high, np.inf, up + slack)
 
     def count_wrong(self, multipliers: np.ndarray, rounding: str) -> np.ndarray:
         """Count the elements of each channel that given multipliers get wrong."""
@@ -104,17 +108,17 @@ class _Pairs:
         scaled = self.sums * multipliers[self.channel]
         return np.bincount(self.channel[(scaled < down) | (scaled > up)], minlength=self.first.size)
 
-    def bounds(self, rounding: str, *, more: np.ndarray | float = 0.0, pre: tuple[int, str] | None = None) -> _Bounds:
+    def bounds(self, rounding: str, *, slack: np.ndarray | float = 0.0, pre: tuple[int, str] | None = None) -> _Bounds:
         """Bound the multiplier of each channel.
 
         Args:
-            rounding: A key of `_ENDS`.
-            more: How much further a scaled sum may lie from its code, for each channel.
+            rounding: A key of `_CODE_MARGINS`.
+            slack: How much further a scaled sum may lie from its code, for each channel.
             pre: Bits by which sums are shifted right before the product, and the rounding of this shift.
         """
         sums = (self.sums if pre is None else shift_right(self.sums, *pre)).astype(np.float64)
         down, up = self.sum_bounds(
-            rounding, np.broadcast_to(np.asarray(more, np.float64), self.first.shape)[self.channel]
+            rounding, np.broadcast_to(np.asarray(slack, np.float64), self.first.shape)[self.channel]
         )
         low, high = np.zeros(self.first.size), np.full(self.first.size, np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -122,7 +126,7 @@ class _Pairs:
         scaled = sums != 0
         np.maximum.at(low, self.channel[scaled], ends[0][scaled])
         np.minimum.at(high, self.channel[scaled], ends[1][scaled])
-        consistent = bool(np.all((down[~scaled] <= 0) & (up[~scaled] >= 0)))  # 0 times anything is 0
+        consistent = bool(np.all((down[~scaled] <= 0) & (up[~scaled] >= 0)))  # scaled sums of 0 are 0
         return _Bounds(low=low, high=high, consistent=consistent)
 
 
@@ -141,24 +145,24 @@ class _Bounds:
 
     @property
     def has_fit(self) -> bool:
-        """Whether any multiplier fits, for each channel."""
+        """Whether every channel has a multiplier that fits."""
         return self.consistent and bool(np.all(self.low <= self.high * (1 + FITTED_BOUND_SLACK)))
 
-    def are_near(self, values: np.ndarray, pairs: _Pairs, integers: Fixed) -> bool:
-        """Return whether given multipliers fit if each may be off by one in its last place."""
+    def nearly_contain(self, values: np.ndarray, pairs: _Pairs, integers: Fixed) -> bool:
+        """Return whether the given multipliers, one for each channel, fit or miss by at most one in the last place."""
         last_place = values / np.maximum(pairs.by_channel(integers.multiplier), 1)
         return bool(np.all((values + last_place >= self.low) & (values - last_place <= self.high)))
 
-    def are_kept_by(self, values: np.ndarray) -> bool:
+    def contain(self, values: np.ndarray) -> bool:
         """Return whether the given multipliers fit, one for each channel."""
         return bool(
             np.all((values >= self.low * (1 - FITTED_BOUND_SLACK)) & (values <= self.high * (1 + FITTED_BOUND_SLACK)))
         )
 
 
-def _pairs(unit: Unit, columns: Columns, recorded: np.ndarray, positions: np.ndarray) -> _Pairs | None:
-    """Pair sums with codes, or return None if the unit does not scale exact sums by one multiplier for each channel."""
-    key = parameters(unit, columns)
+def _pair_sums_with_codes(unit: Unit, columns: Columns, recorded: np.ndarray, positions: np.ndarray) -> _Pairs | None:
+    """Pair sums with codes, or return None if the unit does not scale exact sums by one multiplier per channel."""
+    key = number_parameter_sets(unit, columns)
     if key is None or columns.count is not None or columns.member is not None or len(columns.values) != 1:
         return None
     sums = columns.take(positions)
@@ -186,7 +190,7 @@ def _pairs(unit: Unit, columns: Columns, recorded: np.ndarray, positions: np.nda
 
 
 def other_widths(variants: Sequence[Variant]) -> str:
-    """Return a clause with all widths that fit nodes equally, or "" if the first variant names the only one."""
+    """Return a clause with the range of widths of the multiplier that fit equally, or "" if only one fits."""
     first = variants[0]
     widths = {
         int(number.strip("qte"))
@@ -201,68 +205,73 @@ def other_widths(variants: Sequence[Variant]) -> str:
 
 
 def fitted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, positions: np.ndarray) -> list[Variant]:
-    """Return programs with one or two roundings whose multiplier lies in the intervals of all channels.
+    """Return variants with one or two roundings whose multiplier lies in the intervals of all channels.
 
     Args:
         unit: The unit.
-        columns: Its sums, complete.
+        columns: Its sums, for all elements.
         recorded: Recorded codes, flat, channels first.
-        positions: The elements that decide.
+        positions: The elements to bound the multiplier by.
     """
-    pairs = _pairs(unit, columns, recorded, positions)
+    pairs = _pair_sums_with_codes(unit, columns, recorded, positions)
     if pairs is None:
         return []
     exponent = np.frexp(pairs.by_channel(real_multiplier(scales_of(unit), "d:xw/y")))[1]
     first_rounding = np.exp2(np.minimum(exponent, 0).astype(np.float64))
     variants: list[Variant] = []
-    for rounding in _ENDS:
-        final = _NEAREST if rounding == "nearest" else (rounding,)
+    for rounding in _CODE_MARGINS:
+        final = _NEAREST_ROUNDINGS if rounding == "nearest" else (rounding,)
         texts = [f"mul,shr.{shift_rounding},zp,sat" for shift_rounding in final]
         variants += _programs_within(pairs, pairs.bounds(rounding), Multiplier(number="q31"), texts)
-        texts = [f"shl,mulhi.{high},shr.{shift_rounding},zp,sat" for high in _HIGH for shift_rounding in final]
+        texts = [
+            f"shl,mulhi.{high},shr.{shift_rounding},zp,sat" for high in _FIRST_ROUNDINGS for shift_rounding in final
+        ]
         variants += _programs_within(
-            pairs, pairs.bounds(rounding, more=first_rounding), Multiplier(number="q31"), texts
+            pairs, pairs.bounds(rounding, slack=first_rounding), Multiplier(number="q31"), texts
         )
     return variants
 
 
-def with_other_orders(unit: Unit, variants: Sequence[Variant]) -> list[Variant]:
-    """Return variants together with those that compute the same integers of a unit in another order of operations.
+def with_equal_orders(unit: Unit, variants: Sequence[Variant]) -> list[Variant]:
+    """Add the variants that compute the same integer multipliers for a unit by another order of operations.
 
-    For another node, the order may make a difference.
+    For a sibling node, the order may make a difference.
     """
     scales, orders = scales_of(unit), list[Variant]()
     for variant in variants:
         if variant.multiplier.bits is None or variant.multiplier.number == GIVEN:
             continue
-        key = _key(integer_multiplier(unit, scales, variant.multiplier))
+        key = _bytes_of_integers(integer_multiplier(unit, scales, variant.multiplier))
         for expression in EXPRESSIONS:
             multiplier = replace(variant.multiplier, expression=expression)
-            if multiplier != variant.multiplier and _key(integer_multiplier(unit, scales, multiplier)) == key:
+            if (
+                multiplier != variant.multiplier
+                and _bytes_of_integers(integer_multiplier(unit, scales, multiplier)) == key
+            ):
                 orders.append(replace(variant, multiplier=multiplier))
     return [*dict.fromkeys((*variants, *orders))]
 
 
 def limited_variants(unit: Unit, columns: Columns, recorded: np.ndarray, positions: np.ndarray) -> list[Variant]:
-    """Like `fitted_variants`, for a right shift that is too short for some channels."""
-    pairs = _pairs(unit, columns, recorded, positions)
+    """Like `fitted_variants`, for devices whose right shift is too short for some channels."""
+    pairs = _pair_sums_with_codes(unit, columns, recorded, positions)
     if pairs is None:
         return []
     exponent = np.frexp(pairs.by_channel(real_multiplier(scales_of(unit), "d:xw/y")))[1]
     limits = [
         (0, limit)
         for limit in range(max(WIDTHS[0] - int(exponent.max()), 0), WIDTHS[-1] - int(exponent.min()))
-        if limit <= _MOST_SHIFT
+        if limit <= _MAX_SHIFT
     ]
     variants: list[Variant] = []
-    for rounding in _ENDS:
-        final = _NEAREST if rounding == "nearest" else (rounding,)
+    for rounding in _CODE_MARGINS:
+        final = _NEAREST_ROUNDINGS if rounding == "nearest" else (rounding,)
         texts = [f"mul,shr.{shift_rounding},zp,sat" for shift_rounding in final]
         bounds = pairs.bounds(rounding)
         for shifts in limits if bounds.has_fit else ():
             min_width = max(
                 shifts[1] + int(exponent.min()) + 1, WIDTHS[0]
-            )  # with fewer bits, the shift need not be longer
+            )  # with fewer bits, no channel exceeds the limit
             multiplier = Multiplier(number="q31", shifts=shifts)
             variants += _programs_within(pairs, bounds, multiplier, texts, range(min_width, WIDTHS[-1] + 1))
     return variants
@@ -270,14 +279,14 @@ def limited_variants(unit: Unit, columns: Columns, recorded: np.ndarray, positio
 
 def shifted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, positions: np.ndarray) -> list[Variant]:
     """Like `fitted_variants`, for programs that shift the sums to the right before the product."""
-    pairs = _pairs(unit, columns, recorded, positions)
+    pairs = _pair_sums_with_codes(unit, columns, recorded, positions)
     if pairs is None:
         return []
     variants: list[Variant] = []
     for bits in range(1, FITTED_PRE_MAX_SHIFT + 1):
         for first in ("floor", "up"):
-            for rounding in _ENDS:
-                final = _NEAREST if rounding == "nearest" else (rounding,)
+            for rounding in _CODE_MARGINS:
+                final = _NEAREST_ROUNDINGS if rounding == "nearest" else (rounding,)
                 bounds = pairs.bounds(rounding, pre=(bits, first))
                 texts = [f"pre.{first},mul,shr.{shift_rounding},zp,sat" for shift_rounding in final]
                 variants += _programs_within(pairs, bounds, Multiplier(number="q31", pre=bits), texts)
@@ -287,7 +296,15 @@ def shifted_variants(unit: Unit, columns: Columns, recorded: np.ndarray, positio
 def _programs_within(
     pairs: _Pairs, bounds: _Bounds, multiplier: Multiplier, programs: Sequence[str], widths: Sequence[int] = WIDTHS
 ) -> Iterator[Variant]:
-    """Yield programs with each significand whose values lie within bounds, one of those with equal integers."""
+    """Yield variants whose multipliers lie within bounds, one for each set of integers.
+
+    Args:
+        pairs: The sums and codes.
+        bounds: The bounds of the multipliers.
+        multiplier: A multiplier with the shifts to use. Its significand and expression are varied.
+        programs: Texts of the programs to combine with each multiplier.
+        widths: Numbers of bits of the significand.
+    """
     if not bounds.has_fit:
         return
     seen_keys: set[bytes] = set()
@@ -297,70 +314,73 @@ def _programs_within(
             for expression in EXPRESSIONS:
                 trial_multiplier = replace(multiplier, number=f"q{width}{suffix}", expression=expression)
                 integers = integer_multiplier(pairs.unit, scales, trial_multiplier)
-                if not bounds.are_near(
+                if not bounds.nearly_contain(
                     pairs.by_channel(multiplier_value(integers)) * 2.0**multiplier.pre, pairs, integers
                 ):
-                    break  # orders of operations differ by less than the last place
-                key = _key(integers)
+                    break  # other orders of operations differ by less than the last place, so they miss as well
+                key = _bytes_of_integers(integers)
                 if key in seen_keys:
                     continue
                 seen_keys.add(key)
-                if bounds.are_kept_by(pairs.by_channel(multiplier_value(integers)) * 2.0**multiplier.pre):
+                if bounds.contain(pairs.by_channel(multiplier_value(integers)) * 2.0**multiplier.pre):
                     yield from (parse_variant(f"m={trial_multiplier} steps={steps}") for steps in programs)
 
 
-def _key(integers: Fixed) -> bytes:
+def _bytes_of_integers(integers: Fixed) -> bytes:
     parts = integers.multiplier, integers.exponent, integers.pre
     return b"".join(part.tobytes() for part in parts) + bytes([integers.bits])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedMultiplier:
-    """Real multipliers that reproduce every element of a node although those of the scales do not.
+    """Real multipliers that reproduce every element of a node, although those of the scales do not.
 
     Args:
         channels: Channels whose multiplier differs, in order.
-        of: Number of channels.
-        least, most: Smallest and largest quotient of the fitted multiplier and the scales', among these channels.
+        channel_count: Number of channels.
+        min_ratio, max_ratio: Smallest and largest quotient of the fitted multiplier and that of the scales, among these
+            channels.
         recorded: Whether a recorded multiplier and shift lie in the intervals of all channels; None without them.
     """
 
     channels: tuple[int, ...]
-    of: int
-    least: float
-    most: float
+    channel_count: int
+    min_ratio: float
+    max_ratio: float
     recorded: bool | None
 
     def __str__(self) -> str:
         """Return a clause that states the difference."""
-        where_text = "" if self.of == 1 else f" in {_channels_text(self.channels, self.of)}"
+        where_text = "" if self.channel_count == 1 else f" in {_channels_text(self.channels, self.channel_count)}"
         agrees = "agree" if self.recorded else "do not agree"
         recorded_clause = "" if self.recorded is None else f"; the recorded multiplier and shift {agrees} with this"
-        deviation = _deviation_text(self.least, self.most)
+        deviation = _deviation_text(self.min_ratio, self.max_ratio)
         return (
             f"the codes imply a multiplier that is {deviation}{where_text}: it was computed from other scales than the "
             f"recorded ones, or rounded{recorded_clause} (reproduces every element)"
         )
 
 
-def _deviation_text(least: float, most: float) -> str:
-    """Return how far factors from the least to the most are from 1."""
-    percents = [f"{abs(factor - 1) * 100:.2g} %" for factor in sorted((least, most), key=lambda each: abs(each - 1))]
-    directions = ["small" if factor < 1 else "large" for factor in (least, most)]
+def _deviation_text(min_ratio: float, max_ratio: float) -> str:
+    """Describe how far ratios are from 1, given the smallest and the largest."""
+    percents = [
+        f"{abs(factor - 1) * 100:.2g} %" for factor in sorted((min_ratio, max_ratio), key=lambda each: abs(each - 1))
+    ]
+    directions = ["small" if factor < 1 else "large" for factor in (min_ratio, max_ratio)]
     if directions[0] == directions[1]:
         return f"{' to '.join(dict.fromkeys(percents))} too {directions[0]}"
-    return f"between {abs(least - 1) * 100:.2g} % too small and {abs(most - 1) * 100:.2g} % too large"
+    return f"between {abs(min_ratio - 1) * 100:.2g} % too small and {abs(max_ratio - 1) * 100:.2g} % too large"
 
 
-def _channels_text(channels: Sequence[int], of: int) -> str:
+def _channels_text(channels: Sequence[int], channel_count: int) -> str:
     if len(channels) == 1:
         return f"channel {channels[0]}"
-    if len(channels) > _LISTED_CHANNELS:
-        return "all channels" if len(channels) == of else f"{len(channels)} of {of} channels"
+    if len(channels) > _MAX_LISTED_CHANNELS:
+        return "all channels" if len(channels) == channel_count else f"{len(channels)} of {channel_count} channels"
     return f"channels {', '.join(map(str, channels[:-1]))} and {channels[-1]}"
 
 
-_LISTED_CHANNELS = 6
+_MAX_LISTED_CHANNELS = 6
 
 
 def fit_multiplier(parts: Sequence[tuple[Unit, Columns, np.ndarray]]) -> FittedMultiplier | None:
@@ -370,17 +390,17 @@ def fit_multiplier(parts: Sequence[tuple[Unit, Columns, np.ndarray]]) -> FittedM
         parts: Unit, complete sums and recorded codes (flat, channels first) of each sample.
 
     Returns:
-        The multipliers. None if the node has one scale for all channels, if no multipliers reproduce every element, if
-            the scales' own may do so too, or if too few elements show the difference.
+        The multipliers. None if the node has one scale for all channels, no multipliers reproduce every element, those
+            of the scales may do so as well, or too few elements show the difference.
     """
-    samples = [_pairs(*part, np.arange(part[2].size)) for part in parts]
+    samples = [_pair_sums_with_codes(*part, np.arange(part[2].size)) for part in parts]
     pairs = [sample for sample in samples if sample is not None]
     if not pairs or pairs[0].first.size == 1 or len(pairs) < len(samples):
         return None
     if any(not np.array_equal(sample.first, pairs[0].first) for sample in pairs):
         return None
     nominal = pairs[0].by_channel(real_multiplier(scales_of(pairs[0].unit), "d:xw/y"))
-    for rounding in _ENDS:
+    for rounding in _CODE_MARGINS:
         bounds = [sample.bounds(rounding) for sample in pairs]
         # A multiplier must lie within the bounds of every sample, so the bounds are intersected.
         low, high = (
@@ -389,10 +409,10 @@ def fit_multiplier(parts: Sequence[tuple[Unit, Columns, np.ndarray]]) -> FittedM
         )
         if not all(sample_bounds.consistent for sample_bounds in bounds) or not np.all(low < high):
             continue
-        # Channels whose bounds contain the nominal multiplier are right. For the others, few pairs of a sum and a code
-        # would fit some multiplier by chance.
+        # Channels whose bounds contain the nominal multiplier are right. The others need many pairs of a sum and a
+        # code, because some multiplier fits a few pairs by chance.
         differs = (nominal < low * (1 - FITTED_BOUND_SLACK)) | (nominal > high * (1 + FITTED_BOUND_SLACK))
-        if not differs.any() or not np.all(_telling_pairs(pairs)[differs] >= FITTED_MULTIPLIER_MIN_PAIRS):
+        if not differs.any() or not np.all(_count_bounding_codes(pairs)[differs] >= FITTED_MULTIPLIER_MIN_PAIRS):
             return None
         wrong = np.sum([sample.count_wrong(nominal, rounding) for sample in pairs], axis=0)
         if wrong[differs].sum() < FITTED_MULTIPLIER_MIN_WRONG * np.count_nonzero(differs):
@@ -402,16 +422,16 @@ def fit_multiplier(parts: Sequence[tuple[Unit, Columns, np.ndarray]]) -> FittedM
             return None
         return FittedMultiplier(
             channels=tuple(np.flatnonzero(differs).tolist()),
-            of=nominal.size,
-            least=float(factors.min()),
-            most=float(factors.max()),
-            recorded=_recorded_within(pairs[0], low, high),
+            channel_count=nominal.size,
+            min_ratio=float(factors.min()),
+            max_ratio=float(factors.max()),
+            recorded=_is_recorded_multiplier_within(pairs[0], low, high),
         )
     return None
 
 
-def _telling_pairs(pairs: Sequence[_Pairs]) -> np.ndarray:
-    """Count the different codes of each channel that bound its multiplier on both sides and exclude a factor of 2."""
+def _count_bounding_codes(pairs: Sequence[_Pairs]) -> np.ndarray:
+    """Count the distinct codes of each channel that bound its multiplier on both sides, to within a factor of 2."""
     codes = []
     for sample in pairs:
         inside = (sample.codes > sample.low) & (sample.codes < sample.high) & (np.abs(sample.codes) > 1)
@@ -420,8 +440,8 @@ def _telling_pairs(pairs: Sequence[_Pairs]) -> np.ndarray:
     return np.bincount(distinct[0], minlength=pairs[0].first.size)
 
 
-def _recorded_within(pairs: _Pairs, low: np.ndarray, high: np.ndarray) -> bool | None:
+def _is_recorded_multiplier_within(pairs: _Pairs, low: np.ndarray, high: np.ndarray) -> bool | None:
     recorded = recorded_multiplier(pairs.unit, scales_of(pairs.unit))
     if recorded is None:
         return None
-    return _Bounds(low=low, high=high, consistent=True).are_kept_by(pairs.by_channel(multiplier_value(recorded[0])))
+    return _Bounds(low=low, high=high, consistent=True).contain(pairs.by_channel(multiplier_value(recorded[0])))

@@ -1,9 +1,9 @@
 """Groups variants that compute the same function of a node, so that an answer counts them once.
 
-There are three proofs. If the operands have few codes, all combinations are computed. If a program turns a sum into a
-code and never decreases, it is determined by its steps: the sums at which the code changes. Programs that agree on both
-sides of every step, and at the ends of the range, are equal. If neither proof applies, variants that are equal by
-construction are found, see `qdebug.arithmetic.canonical`. Begin at `same_functions`.
+There are three proofs of equality. If the operands have few codes, all combinations are computed. If a program maps a
+sum to a code and never decreases, its steps determine it: the sums at which the code changes. Programs that agree on
+both sides of every step, and at the ends of the range, are equal. If neither proof applies, only variants that are
+equal by construction are grouped, see `qdebug.arithmetic.canonical`. Begin at `same_functions`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from qdebug.arithmetic.canonical import functions
-from qdebug.arithmetic.selection import never_decreases
+from qdebug.arithmetic.canonical import number_functions
+from qdebug.arithmetic.selection import is_non_decreasing
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.dtypes import code_limits, logical_name
 from qdebug.model.thresholds.explanation import EQUAL_FUNCTIONS_MAX_CODES
@@ -31,13 +31,13 @@ _ENDS = -(2**31), 2**31 - 1
 _STEP_SLACK = 8
 """Typical distance between the steps of two programs, in sums."""
 _SPARSE_STRIDE = 61
-"""A first trial computes one in this many combinations of codes."""
+"""A first trial computes one of this many combinations of codes."""
 _SUMMED = frozenset({"conv", "linear", "mul", "requantize", "global_average_pool", "reduce_mean"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shape:
-    """A unit and its columns without values: only scales, zero points, attributes and shapes.
+    """A unit and its columns without their values: only scales, zero points, attributes and shapes.
 
     Args:
         unit: The unit. Its codes are zeros that take no memory.
@@ -62,7 +62,7 @@ def _restore_shape(unit: Unit, shapes: Sequence[tuple[int, ...]], columns: Mappi
 
 
 def shape_of(unit: Unit, columns: Mapping[HeavyPart, Columns]) -> Shape:
-    """Strip the values from a unit and its columns.
+    """Return a unit and its columns without their values.
 
     Args:
         unit: The unit.
@@ -112,50 +112,50 @@ def _numbers_by_key(keys: Sequence[object]) -> tuple[int, ...]:
 def _number_for_node(
     variants: Sequence[Variant], tied: Sequence[int], shape: Shape, max_codes: int
 ) -> tuple[tuple[int, ...], int]:
-    """Number variants by their function of one node, and return the number of computed codes as well.
+    """Number variants by the function of one node that they compute, and return the number of codes computed.
 
     Args:
         variants: The variants.
-        tied: Group of each variant according to the nodes so far. If canonical forms agree within groups, nothing is
-            computed.
+        tied: Number of each variant's group, according to the nodes before. If the canonical forms in each group are
+            equal, nothing is computed.
         shape: The node.
         max_codes: Maximum number of codes to compute.
     """
-    labels = functions(variants, shape.unit, shape.columns)
+    labels = number_functions(variants, shape.unit, shape.columns)
     cost = 0
     parent = list(range(len(labels)))
     if len(set(zip(tied, labels, strict=True))) == len(set(tied)):
         return labels, cost
     for sums in dict.fromkeys(variant.sums for variant in variants):
         position_of_label = {labels[at]: at for at in reversed(range(len(variants))) if variants[at].sums == sums}
-        domain = _ProofInputs.of(shape, sums)
-        if domain is None or len(position_of_label) < 2:
+        proof_inputs = _ProofInputs.of(shape, sums)
+        if proof_inputs is None or len(position_of_label) < 2:
             continue
-        able = [at for at in position_of_label.values() if domain.every or never_decreases(variants[at])]
-        if cost + len(able) * domain.price > max_codes:
+        comparable = [at for at in position_of_label.values() if proof_inputs.every or is_non_decreasing(variants[at])]
+        if cost + len(comparable) * proof_inputs.price > max_codes:
             continue
-        cost += len(able) * domain.price
+        cost += len(comparable) * proof_inputs.price
         try:
-            numbers = domain.number([variants[at] for at in able])
-        except (KernelError, UsageError):  # the variant cannot compute on these symbolic values
+            numbers = proof_inputs.number_variants([variants[at] for at in comparable])
+        except (KernelError, UsageError):  # a variant does not support these inputs
             continue
         earliest: dict[int, int] = {}
-        for at, number in zip(able, numbers, strict=True):
+        for at, number in zip(comparable, numbers, strict=True):
             parent[labels[at]] = labels[earliest.setdefault(number, at)]
     return tuple(parent[label] for label in labels), cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ProofInputs:
-    """Numbers that the programs of one node may start from.
+    """The inputs on which programs of one node are compared to prove that they are equal.
 
     Args:
         unit: The node.
-        columns: All such numbers if `every` is true, or a single number for each set of parameters.
-        every: Whether the columns hold all numbers.
-        price: Number of codes computed for each variant.
-        ends: Least and largest possible number, unless `every` is true.
-        steps: Steps of the last variant examined. Empty before the first.
+        columns: All possible inputs if `every` is true, else a single zero for each set of parameters.
+        every: Whether the columns hold all possible inputs.
+        price: Number of codes to compute for each variant.
+        ends: Smallest and largest possible input, unless `every` is true.
+        steps: Cache of the steps of the last variant examined. Empty before the first.
     """
 
     unit: Unit
@@ -167,7 +167,7 @@ class _ProofInputs:
 
     @classmethod
     def of(cls, shape: Shape, sums: HeavyPart) -> _ProofInputs | None:
-        """Return the inputs of a node's programs, or None if there are too many or they are unknown."""
+        """Return the inputs for a node, or None if neither proof applies."""
         unit, unit_columns = shape.unit, shape.columns.get(sums)
         if unit_columns is None or unit.out.scale.size > 1 or unit.out.dtype.kind not in "iu":
             return None
@@ -194,7 +194,7 @@ class _ProofInputs:
 
     @classmethod
     def _of_sums(cls, unit: Unit, unit_columns: Columns) -> _ProofInputs:
-        """Return one sum for each channel with its own parameters, along the second-to-last axis."""
+        """Return one sum for each channel with parameters of its own, along the channel axis."""
         channels = 1
         if unit.per_channel or unit_columns.sums.bias == "float":
             channels = unit_columns.shape[1] if unit.kind == "conv" else unit_columns.shape[-1]
@@ -206,15 +206,15 @@ class _ProofInputs:
         ends = _sum_range(unit, unit_columns)
         return cls(unit=unit, columns=columns, every=False, price=4 * channels * (high - low), ends=ends)
 
-    def number(self, variants: Sequence[Variant]) -> tuple[int, ...]:
-        """Number variants by the codes that they compute."""
+    def number_variants(self, variants: Sequence[Variant]) -> tuple[int, ...]:
+        """Number variants by the function that they compute on these inputs."""
         if self.every:
-            return self._number_codes(variants)
+            return self._number_by_codes(variants)
         numbers = [0] * len(variants)
         todo, next_number = [list(range(len(variants)))], 1
         while todo:
             group = todo.pop()
-            rows = self._around_steps(variants[group[0]], [variants[at] for at in group])
+            rows = self._compute_around_steps(variants[group[0]], [variants[at] for at in group])
             positions_by_codes: dict[bytes, list[int]] = {}
             for at, row in zip(group, rows, strict=True):
                 positions_by_codes.setdefault(row.tobytes(), []).append(at)
@@ -227,8 +227,8 @@ class _ProofInputs:
             todo += [members for members in differing if len(members) > 1]
         return tuple(numbers)
 
-    def _number_codes(self, variants: Sequence[Variant]) -> tuple[int, ...]:
-        """Compute a sparse sample first, and then all codes of those variants that agree on it."""
+    def _number_by_codes(self, variants: Sequence[Variant]) -> tuple[int, ...]:
+        """Number variants by their codes, computed on a sparse sample first, then in full where variants agree."""
         sparse = replace(
             self.columns, values=tuple(array[::_SPARSE_STRIDE] for array in self.columns.values), spreads={}
         )
@@ -241,33 +241,33 @@ class _ProofInputs:
                 codes_of[at] = row.tobytes()
         return _numbers_by_key(codes_of)
 
-    def _around_steps(self, base: Variant, variants: Sequence[Variant]) -> np.ndarray:
-        """Compute variants on both sides of every step of `base`, and at the ends of the range."""
+    def _compute_around_steps(self, base: Variant, variants: Sequence[Variant]) -> np.ndarray:
+        """Compute variants on both sides of every step of the variant `base`, and at the ends of the range."""
         low, high = self.unit.out.clamp or self.unit.out.limits
         codes = np.arange(low, high) + 1
         below, above = self._bracket(base, codes)
         while bool(np.any(above - below > 1)):
             middle = (below + above) >> 1
-            reached = self._codes(middle, [base])[0] >= codes
+            reached = self._compute_codes(middle, [base])[0] >= codes
             above = np.where(reached, middle, above)
             below = np.where(reached, below, middle)
         self.steps[:] = [above]
         ends = np.broadcast_to(np.array(self.ends, np.int64), (*below.shape[:-1], 2))
-        return self._codes(np.concatenate([below, above, ends], axis=-1), variants)
+        return self._compute_codes(np.concatenate([below, above, ends], axis=-1), variants)
 
     def _bracket(self, base: Variant, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return sums below and at each step: near the step that the scales imply, or over the whole range."""
+        """Return sums below and at or above each step: close to the expected step if possible, or the whole range."""
         shape = (*self.columns.values[0].shape, codes.size)
         below, above = (np.full(shape, end, np.int64) for end in self.ends)
         for guess in self.steps or self._expected_steps(shape, codes):
             low, high = (np.clip(guess + by, *self.ends) for by in (-_STEP_SLACK, _STEP_SLACK))
-            guessed_codes = self._codes(np.concatenate([low, high], axis=-1), [base])[0]
+            guessed_codes = self._compute_codes(np.concatenate([low, high], axis=-1), [base])[0]
             is_bracketed = (guessed_codes[..., : codes.size] < codes) & (guessed_codes[..., codes.size :] >= codes)
             below, above = np.where(is_bracketed, low, below), np.where(is_bracketed, high, above)
         return below, above
 
     def _expected_steps(self, shape: tuple[int, ...], codes: np.ndarray) -> list[np.ndarray]:
-        """Return the sums half a code below each code, from the scales; none if the scales do not determine them."""
+        """Return the sums at which the scales put each step, half an LSB below each code, or [] if they do not."""
         ratio = real_multiplier(scales_of(self.unit, self.columns.count), "d:xw/y")
         with np.errstate(all="ignore"):
             sums = np.rint((codes - 0.5 - float(self.unit.out.zero_point.reshape(-1)[0])) / ratio[..., None])
@@ -277,9 +277,9 @@ class _ProofInputs:
             return []
         return [np.clip(near, *self.ends).astype(np.int64)] if np.isfinite(near).all() else []
 
-    def _codes(self, numbers: np.ndarray, variants: Sequence[Variant]) -> np.ndarray:
-        """Compute variants on numbers, with an extra last axis: (variants, *parameters, numbers)."""
-        flat = np.moveaxis(numbers, -1, 0)  # use the batch axis, because no parameter varies along it
+    def _compute_codes(self, numbers: np.ndarray, variants: Sequence[Variant]) -> np.ndarray:
+        """Compute variants on numbers, (*parameters, numbers). The result is (variants, *parameters, numbers)."""
+        flat = np.moveaxis(numbers, -1, 0)  # as the batch axis, along which no parameter varies
         batch = np.ascontiguousarray(flat)
         columns = replace(self.columns, values=(batch,), shape=batch.shape, spreads={})
         codes = finish_many(self.unit, columns, variants).reshape(len(variants), *flat.shape)
@@ -287,7 +287,7 @@ class _ProofInputs:
 
 
 def _scaled_operand(unit: Unit) -> Operand | None:
-    """Return the operand with scales along the last axis, or any operand if none has several, or None."""
+    """Return the first operand if all scales and biases are scalar or along the last axis, or None."""
     for operand in unit.operands:
         if operand.scale.size > 1 and operand.scale.size != operand.scale.shape[-1]:
             return None
@@ -298,7 +298,7 @@ def _scaled_operand(unit: Unit) -> Operand | None:
 
 
 def _sum_range(unit: Unit, columns: Columns) -> tuple[int, int]:
-    """Return the smallest and the largest 32-bit sum that the codes can have."""
+    """Return bounds of the sums that codes of the operands' dtypes can have, within 32 bits."""
     largest = 1
     for operand in unit.operands:
         low, high = code_limits(logical_name(operand.codes.dtype))

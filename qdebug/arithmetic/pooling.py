@@ -1,8 +1,8 @@
-"""Pools the evidence of nodes that a backend may compute with one kernel: equal kind, function and types.
+"""Pools the evidence of sibling nodes, which a backend may compute with one kernel: equal kind, function and types.
 
-If several variants reproduce a node, its siblings narrow them down. The search is for the smallest number of classes
-that cover all nodes, because a backend with several kernels for a kind (such as depthwise and dense) uses each for many
-nodes. Begin at `pool`.
+If several variants reproduce a node, its siblings narrow them down. Nodes are divided into as few classes as possible,
+each with variants in common, because a backend with several kernels for a kind (such as depthwise and dense) uses each
+for many nodes. Begin at `pool`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ from qdebug.model.thresholds.explanation import (
 from qdebug.plural import plural
 from qdebug.replay.variant import Variant, variant_keys
 
-__all__ = ["Pooled", "pool", "standing_for"]
+__all__ = ["Pooled", "choose_variants_by_kind", "pool"]
 
-_APART = ("lookup", "resize")
-"""Kinds whose branches are different functions."""
-_CHANCE = "a step program of no known runtime fits ({}), but on too few elements to rule out chance"
-_LONE = "an arithmetic of no known backend fits ({}), and no other node of the same kind and types confirms it"
-_FEW = "only {}, next to ties, tell this multiplier from known ones; another one of nearly the same value may fit too"
-_ALIEN = "a step program of no known runtime fits ({}), but a known arithmetic reproduces its siblings"
+_KINDS_WITH_SEPARATE_BRANCHES = ("lookup", "resize")
+"""Kinds whose branches are different functions, and so are not pooled."""
+_DOUBT_BY_CHANCE = "a step program of no known runtime fits ({}), but on too few elements to rule out chance"
+_DOUBT_WITHOUT_SIBLINGS = (
+    "an arithmetic of no known backend fits ({}), and no other node of the same kind and types confirms it"
+)
+_FEW_DECIDING_ELEMENTS = (
+    "only {}, next to ties, tell this multiplier from known ones; another one of nearly the same value may fit too"
+)
+_DOUBT_BY_SIBLINGS = "a step program of no known runtime fits ({}), but a known arithmetic reproduces its siblings"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +47,10 @@ class Pooled:
         members: All such variants, including other names of one function.
         siblings: Number of nodes in the class, including this one. For an unexplained node, all nodes of its kind and
             types.
-        usual: The variant that reproduces most siblings, or None if nothing reproduces any.
-        reason: How the siblings contradict the answer, or None.
-        doubt: Why the variant is doubtful: no known backend uses it. None for a known variant, or if the evidence
-            suffices.
-        fits: The doubtful variant, if it fits too many elements for chance.
+        usual: The variant that reproduces most siblings, or None if no variant reproduces any.
+        reason: A remark on siblings that contradict the answer, or on scarce evidence, or None.
+        doubt: Why the variant is doubtful, although it fits, if no known backend uses it. None if it is not.
+        fits: The doubtful variant, if it fits too many elements to be due to chance.
     """
 
     variants: tuple[Variant, ...]
@@ -60,19 +63,22 @@ class Pooled:
 
 
 def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = None) -> dict[int, Pooled]:
-    """Narrow the variants of each node by its siblings.
+    """Narrow down the variants of each node by its siblings.
 
     Args:
-        findings: Search results of the nodes, by any number.
+        findings: Search results of the nodes, by an arbitrary number.
         measured: The runtime's known arithmetic, which is preferred among variants that reproduce the same number of
             nodes.
+
+    Returns:
+        The pooled evidence of each node, by the same numbers.
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, finding in findings.items():
         groups.setdefault(_group_key(finding), []).append(number)
     pooled: dict[int, Pooled] = {}
-    # A kernel is one program for all nodes of a kind and types, so siblings decide between variants that fit a single
-    # node. Products with other types often share the requantizer, and confirm each other afterwards.
+    # A kernel runs one program for all nodes of a kind and types, so siblings decide between the variants that fit a
+    # node. Products of other types often share the requantizer, so they may confirm each other afterwards.
     for members in groups.values():
         first_finding = findings[members[0]]
         kernel = first_finding.kind, first_finding.dtypes, first_finding.branch
@@ -83,13 +89,15 @@ def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = N
         is_open = any(pooled[number].doubt or not pooled[number].variants for number in members)
         if findings[members[0]].kind in PRODUCTS and is_open:
             pooled |= _confirm_by_other_products(
-                {number: findings[number] for number in members}, _novel_of_products(findings, pooled)
+                {number: findings[number] for number in members}, _confirmed_product_programs(findings, pooled)
             )
     return pooled
 
 
-def _novel_of_products(findings: Mapping[int, SearchResult], pooled: Mapping[int, Pooled]) -> tuple[Variant, ...]:
-    """Return programs of no known backend that explain several products of codes, without doubt."""
+def _confirmed_product_programs(
+    findings: Mapping[int, SearchResult], pooled: Mapping[int, Pooled]
+) -> tuple[Variant, ...]:
+    """Return programs of no known backend that explain several products of codes beyond doubt."""
     return tuple(
         dict.fromkeys(
             variant
@@ -102,11 +110,14 @@ def _novel_of_products(findings: Mapping[int, SearchResult], pooled: Mapping[int
 
 
 def _confirm_by_other_products(findings: Mapping[int, SearchResult], novel: Sequence[Variant]) -> dict[int, Pooled]:
-    """Explain nodes by the program of other products, since a chip has one requantizer for both kinds.
+    """Explain nodes by the program of other products, since a chip has one requantizer for all of them.
 
     Args:
-        findings: Results of the nodes of one group, of which some program is doubtful, or some node is unexplained.
+        findings: Results of a group of siblings, of which some are unexplained or explained by a doubtful program.
         novel: Programs that explain several nodes of other groups.
+
+    Returns:
+        The pooled evidence of all nodes of the group, or an empty dict if no program fits.
     """
     explained = [number for number, finding in findings.items() if finding.matching]
     if not novel or len(explained) > UNKNOWN_PROGRAM_MAX_SIBLINGS:
@@ -124,27 +135,28 @@ def _confirm_by_other_products(findings: Mapping[int, SearchResult], novel: Sequ
 
 
 def _group_key(finding: SearchResult) -> tuple[object, ...]:
-    """Return the key shared by nodes that one kernel may compute."""
-    branch = finding.branch if finding.kind in _APART else ""
+    """Return a key that is equal for nodes that one kernel may compute."""
+    branch = finding.branch if finding.kind in _KINDS_WITH_SEPARATE_BRANCHES else ""
     return finding.kind, branch, finding.dtypes, finding.per_channel
 
 
 def _pool_group(
     findings: Mapping[int, SearchResult], runtime_variants: Collection[Variant], stated: Variant | None
 ) -> dict[int, Pooled]:
-    """Cover the nodes greedily with few variants, and give each node the class of its variant.
+    """Divide siblings into few classes with variants in common, greedily, largest class first.
 
     Args:
-        findings: Search results of the nodes, by any number.
+        findings: Search results of the nodes, by an arbitrary number.
         runtime_variants: The runtime's known variants, which are preferred among variants that reproduce the same
             number of nodes.
-        stated: The variant from the runtime's own fingerprint, expected for nodes that nothing reproduces.
+        stated: The variant from the runtime's own fingerprint, which is expected of unexplained nodes.
     """
     pooled: dict[int, Pooled] = {}
     usual: Variant | None = None
     known_findings = [finding for finding in findings.values() if finding.matching and finding.novel is None]
-    uncovered = _with_novel(
-        _with_limits({number: finding for number, finding in findings.items() if finding.matching}), known_findings
+    uncovered = _with_novel_for_siblings(
+        _with_limited_for_siblings({number: finding for number, finding in findings.items() if finding.matching}),
+        known_findings,
     )
     while uncovered:
         votes: dict[Variant, int] = {}
@@ -154,14 +166,14 @@ def _pool_group(
         first_finding = next(iter(uncovered.values()))
         most_votes = max(votes.values())
         leading_variants = [variant for variant, vote_count in votes.items() if vote_count == most_votes]
-        # Of variants that cover most nodes: one without limited sums, then the runtime's own, then another
-        # backend's, then the simplest.
+        # Among the variants that cover most nodes, prefer those without limited sums, then the runtime's own, then
+        # those of other backends, then the simplest.
         chosen_variant = max(
             leading_variants,
             key=lambda variant: (
                 variant.limited_sums is None,
                 variant in runtime_variants,
-                _is_stated([variant], first_finding),
+                _has_stated_variant([variant], first_finding),
             ),
         )
         covered_numbers = [number for number, finding in uncovered.items() if chosen_variant in finding.matching]
@@ -170,12 +182,12 @@ def _pool_group(
         variants = _distinct_functions(members, [uncovered[number] for number in covered_numbers])
         reason = None if usual is None else "its siblings of the same kind and types use another arithmetic"
         covered = [uncovered[number] for number in covered_numbers]
-        chosen_variant, doubt = _in_best_order(chosen_variant, members, covered, known_findings)
+        chosen_variant, doubt = _with_undoubted_order(chosen_variant, members, covered, known_findings)
         if len(covered_numbers) == 1 and not any(map(is_known, members)):
-            doubt = doubt or _LONE.format(chosen_variant)
-        telling = sum(max(finding.novel, 1) for finding in covered if finding.novel is not None)
-        if doubt is None and telling < UNKNOWN_PROGRAM_MIN_ELEMENTS and not any(map(is_known, members)):
-            reason = reason or _FEW.format(plural(telling, "element"))
+            doubt = doubt or _DOUBT_WITHOUT_SIBLINGS.format(chosen_variant)
+        deciding_count = sum(max(finding.novel, 1) for finding in covered if finding.novel is not None)
+        if doubt is None and deciding_count < UNKNOWN_PROGRAM_MIN_ELEMENTS and not any(map(is_known, members)):
+            reason = reason or _FEW_DECIDING_ELEMENTS.format(plural(deciding_count, "element"))
         usual = usual or (chosen_variant if doubt is None else None)
         fitting = (
             None
@@ -198,7 +210,7 @@ def _pool_group(
     unexplained_result = Pooled(variants=(), siblings=len(findings), usual=usual)
     agreeing = [answer for answer in pooled.values() if usual in answer.members and answer.doubt is None]
     if usual is not None and not is_known(usual) and len(agreeing) > 1:
-        # nodes that were too small to be searched for it, or not searched, or that fit something else by chance
+        # Nodes that were too small to be searched for this variant, were not searched, or fit another one by chance.
         doubtful = [number for number, answer in pooled.items() if answer.doubt is not None]
         for number in (*unexplained, *doubtful):
             members = shared_variants([findings[number].source], agreeing[0].members)
@@ -207,29 +219,38 @@ def _pool_group(
     return pooled | {number: unexplained_result for number in unexplained if number not in pooled}
 
 
-def _is_stated(members: Sequence[Variant], finding: SearchResult) -> bool:
-    """Return whether a preset states one of the given variants for a node's kind and types."""
+def _has_stated_variant(members: Sequence[Variant], finding: SearchResult) -> bool:
+    """Return whether any preset states one of the given variants for a node's kind and types."""
     return any(names_of(variant, finding.kind, finding.dtypes, finding.branch) for variant in members)
 
 
-def _with_novel(findings: dict[int, SearchResult], known_findings: Sequence[SearchResult]) -> dict[int, SearchResult]:
-    """Add a program of no known backend to all siblings if it reproduces them all: one kernel is likelier than two.
+def _with_novel_for_siblings(
+    findings: dict[int, SearchResult], known_findings: Sequence[SearchResult]
+) -> dict[int, SearchResult]:
+    """Add a program of no known backend to all siblings if it reproduces them all.
 
-    Known variants may be so similar that they reproduce some of the nodes.
+    One kernel for all siblings is likelier than two. A known variant may be so similar to its program that it
+    reproduces some of the nodes as well.
+
+    Args:
+        findings: Search results of the explained siblings.
+        known_findings: Those that known variants reproduce.
     """
     novel = [finding for finding in findings.values() if finding.novel is not None]
-    limit = max(UNKNOWN_PROGRAM_MAX_SIBLINGS, len(novel))  # many nodes of one program weigh more than known siblings
+    # With more siblings than this that known variants reproduce, the program is likelier that of a second kernel. The
+    # more nodes the program explains, the higher the limit.
+    limit = max(UNKNOWN_PROGRAM_MAX_SIBLINGS, len(novel))
     if not novel or not known_findings:
         return findings
     added: list[Variant] = []
     votes = Counter(variant for finding in known_findings for variant in finding.matching)
     usual = votes.most_common(1)[0][0]
-    outsiders = [finding for finding in known_findings if usual not in finding.matching]  # ruled out `usual`
+    outsiders = [finding for finding in known_findings if usual not in finding.matching]
     for variant in _common_programs(novel):
         if len(known_findings) > limit and variant.multiplier.bits is None:
-            continue  # of a multiplier, the width alone is one for all nodes
+            continue  # with so many siblings, only a multiplier width is credible, because a device has one
         if added and variant.multiplier != added[0].multiplier:
-            continue  # these are only other names of the same program
+            continue  # programs with the first multiplier are other names of the first program; others are not needed
         doubt = _reason_for_doubt(variant, novel, known_findings, len(outsiders))
         if doubt is None and all(reproduces(f.source, variant) for f in known_findings[UNKNOWN_PROGRAM_MAX_SIBLINGS:]):
             added.append(variant)
@@ -240,10 +261,10 @@ def _with_novel(findings: dict[int, SearchResult], known_findings: Sequence[Sear
 
 
 def _common_programs(findings: Sequence[SearchResult]) -> list[Variant]:
-    """Return the programs that reproduce all nodes which no known variant does.
+    """Return the programs that reproduce all nodes that no known variant reproduces.
 
-    A node that few elements tell apart may have been explained by another program first. Then the widths that the
-    other nodes have in their multiplier are tried on it.
+    If the search found no common program, the multiplier widths found for any node are tried on all, because a node
+    with few deciding elements may have been explained by another program first.
     """
     common_variants = set.intersection(*(set(finding.matching) for finding in findings))
     if common_variants:
@@ -256,8 +277,8 @@ def _common_programs(findings: Sequence[SearchResult]) -> list[Variant]:
     ]
 
 
-def _with_limits(findings: dict[int, SearchResult]) -> dict[int, SearchResult]:
-    """Add multipliers with a limited shift to the siblings that they reproduce, where the limit changes nothing."""
+def _with_limited_for_siblings(findings: dict[int, SearchResult]) -> dict[int, SearchResult]:
+    """Add variants with a limited shift to siblings that they reproduce because the limit has no effect there."""
     limited = dict.fromkeys(
         variant for finding in findings.values() for variant in finding.matching if variant.multiplier.shifts
     )
@@ -281,17 +302,19 @@ def _with_limits(findings: dict[int, SearchResult]) -> dict[int, SearchResult]:
     }
 
 
-def _in_best_order(
+def _with_undoubted_order(
     variant: Variant,
     members: Sequence[Variant],
     findings: Sequence[SearchResult],
     known_findings: Sequence[SearchResult],
 ) -> tuple[Variant, str | None]:
-    """Return a program and why it is doubtful, with its multiplier computed in an order without doubt if there is one.
+    """Return a variant, with the reason why it is doubtful, or None if it is not.
+
+    If the variant with another order of operations in its multiplier is beyond doubt, that one is returned instead.
 
     Args:
-        variant: The program.
-        members: All programs that reproduce the nodes.
+        variant: The variant.
+        members: All variants that reproduce the nodes.
         findings: Results of the nodes.
         known_findings: Results of siblings that known variants reproduce.
     """
@@ -331,19 +354,19 @@ def _reason_for_doubt(
     if any(finding.novel is None for finding in findings):
         return None
     if _may_be_chance(findings, variant, outsiders):
-        return _CHANCE.format(variant)
+        return _DOUBT_BY_CHANCE.format(variant)
     return (
         None
         if all(reproduces(finding.source, variant) for finding in known_findings[:UNKNOWN_PROGRAM_MAX_SIBLINGS])
-        else _ALIEN.format(variant)
+        else _DOUBT_BY_SIBLINGS.format(variant)
     )
 
 
 def _may_be_chance(findings: Sequence[SearchResult], variant: Variant, outsiders: int = 0) -> bool:
-    """Return whether only novel programs reproduce some nodes, with few deciding elements.
+    """Return whether a program of no known backend may fit some nodes by chance, because few elements decide.
 
-    A multiplier of many bits differs from those of known arithmetics only next to ties. Anything but another rounding
-    of the multiplier makes errors elsewhere, so a few elements suffice.
+    Elements count more for multipliers of many bits. Such a multiplier differs from those of known arithmetics only
+    next to ties, and any other deviation causes errors elsewhere, so a few elements suffice.
     """
     bits = None if variant.multiplier.shifts else variant.multiplier.bits
     weight = 1 if bits is None else max(bits - FREE_MULTIPLIER_BITS, 1)
@@ -351,15 +374,17 @@ def _may_be_chance(findings: Sequence[SearchResult], variant: Variant, outsiders
     return len(novel) == len(findings) and (sum(novel) + outsiders) * weight < UNKNOWN_PROGRAM_MIN_ELEMENTS
 
 
-def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tuple[dict[str, str], dict[str, str]]:
-    """Choose one variant for all nodes of a kind and types, or one for each branch if one does not suffice.
+def choose_variants_by_kind(
+    explained: Sequence[tuple[SearchResult, Sequence[str]]],
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Choose one variant for all nodes of a kind and types, or one for each branch if no variant fits all nodes.
 
     Args:
-        explained: Results of the explained nodes, with the texts of their class, simplest first.
+        explained: Results of the explained nodes, with the texts of the variants in their class, simplest first.
 
     Returns:
-        The text of the chosen variant by key of `Arithmetic.variants`, and by the same keys, a clause with the number
-            of nodes that it does not reproduce, if any.
+        The text of the chosen variant by key of `Arithmetic.variants`. By the same keys, a clause with the number of
+            nodes that it does not reproduce, if there are any.
     """
     kinds: dict[tuple[str, tuple[str, ...]], dict[str, list[Sequence[str]]]] = {}
     for finding, members in explained:
@@ -382,7 +407,7 @@ def standing_for(explained: Sequence[tuple[SearchResult, Sequence[str]]]) -> tup
 
 
 def _most_common_variant(nodes: Sequence[Sequence[str]]) -> str:
-    """Return the variant that is in the class of most nodes, or the simplest of several."""
+    """Return the variant that occurs in the classes of most nodes. Ties go to the simplest."""
     votes: dict[str, int] = {}
     for members in nodes:
         for text in members:

@@ -1,9 +1,9 @@
-"""Arithmetics of known backends by name, one row each, with their provenance.
+"""Presets: the arithmetics of known backends by name, with their provenance.
 
-A row states the known variants of a backend. Kinds of unit that it does not state are computed as in ONNX Runtime's x86
-kernels; `Preset.states` lists the stated ones. A package may compute differently on different processors, which the
-names reflect. Fingerprints measured by `qdebug probe` are presets too. The words of a variant and their formulas with
-sources are in `qdebug.replay`.
+A row of `ROWS` states the known variants of a backend. Kinds of unit that it does not state are computed as in ONNX
+Runtime's x86 kernels. `Preset.states` lists the stated kinds. A package may compute differently on different
+processors, as the names show. Fingerprints measured by `qdebug probe` are presets too. `qdebug.replay` defines the
+words of a variant, with formulas and sources.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ PROVENANCES: Mapping[str, str] = MappingProxyType(
         "file": "a file written by a search or by hand",
     }
 )
-"""Provenances of an arithmetic, and their meaning."""
+"""The provenances of an arithmetic, with their meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,15 +78,15 @@ class Preset:
 
     Args:
         name: Its name.
-        provenance: Its provenance: a key of `PROVENANCES`.
+        provenance: How it is known: a key of `PROVENANCES`.
         about: The measurement or the source.
         variants: Variants by kind of unit, or by kind and dtypes, as in `Arithmetic`.
         fused: Whether the backend computes groups of a QDQ graph as one node on codes.
         aliases: Other names for it.
-        apart: Provenance of single kinds that differ from the rest.
-        backend: The backend that was probed, or "".
-        also: Additional variants by kind, for nodes that neither types nor branch distinguish.
-        roundings: Placements of roundings of float nodes, see `qdebug.arithmetic.floats.rounded`.
+        apart: Provenance of the kinds whose provenance differs from that of the preset.
+        backend: The backend that was probed, or "" if the preset is not a fingerprint.
+        also: Second variants by kind, which the backend uses for nodes that neither types nor branch distinguish.
+        roundings: Placements of roundings in float nodes, by keys as in `qdebug.arithmetic.floats.rounded`.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Preset:
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """The arithmetic with the variants of the preset."""
+        """The variants of the preset as an arithmetic."""
         return Arithmetic(variants=self.variants, name=self.name)
 
     def known(self, kind: str) -> str:
@@ -111,7 +111,7 @@ class Preset:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Kinds of unit that the preset states. All others take the default."""
+        """Keys of the stated variants: kinds of unit, or kinds with dtypes. All other kinds use the default."""
         return tuple(self.variants)
 
     def variant(self, kind: str) -> Variant:
@@ -124,17 +124,17 @@ def _parse(texts: Mapping[str, str]) -> dict[str, Variant]:
 
 
 def _with_products(text: str, **variants_by_kind: str) -> dict[str, Variant]:
-    """Return one variant for convolutions and matrix products, and others for other kinds."""
+    """Return the given variant for convolutions and matrix products, together with variants for other kinds."""
     return _parse({"conv": text, "linear": text, **variants_by_kind})
 
 
 def _with_pair_sums(text: str) -> dict[str, Variant]:
-    """Return a variant for products whose pair sums saturate at 16 bits for unsigned codes and signed weights."""
+    """Return a variant for products, with pair sums that saturate at 16 bits for unsigned codes and signed weights."""
     return _with_products(text) | dict.fromkeys(_SATURATED, parse_variant(f"acc=pairsat16:hwc {text}"))
 
 
 def _tflite_functions(leaky: str, softmax: str, table: str) -> dict[str, str]:
-    """Return TensorFlow Lite's functions of 8-bit codes: tables, except those in fixed point."""
+    """Return the texts for TensorFlow Lite's functions of codes: tables, except for those in fixed point."""
     fixed = {"lookup.HardSwish": _HARD_SWISH} | ({"softmax": softmax} if softmax == _EXP31 else {})
     typed = {f"{key}:{dtype},{dtype}": text for key, text in fixed.items() for dtype in ("int8", "uint8")}
     untyped = {} if softmax == _EXP31 else {"softmax": softmax}
@@ -162,7 +162,7 @@ _REFERENCE = _parse(
     | {"conv:uint8,uint8,uint8": _DOUBLE.replace("d:xw/y", "d:f(xw)/y")}
     | {"resize:uint8,uint8": "form=corners32 steps=plus,sat"}
 )
-"""TensorFlow Lite's reference kernels, except products."""
+"""Variants of TensorFlow Lite's reference kernels, except for products."""
 
 
 _REAL_BIAS = "bias=float steps=scale,bias,inv,even,zp,sat"
@@ -174,7 +174,7 @@ _TORCH = {
     "lookup": _TABLE,
     "softmax": _EXP32,
 }
-"""Kinds that PyTorch computes the same with every engine."""
+"""Variants of the kinds that PyTorch computes the same way with every engine."""
 
 
 ROWS = (
@@ -436,18 +436,18 @@ ROWS = (
         variants=_with_products(_AWAY_AFTER),
     ),
 )
-"""All presets."""
+"""The presets that are not fingerprints."""
 
 
 DEFAULT_PRESET = "onnx-spec"
-"""The preset for a backend with unknown arithmetic."""
+"""Name of the preset for a backend with unknown arithmetic."""
 
 
 def _preset_of_fingerprint(fingerprint: Fingerprint) -> Preset:
-    """Return a fingerprint as a preset.
+    """Return a fingerprint as a preset, with one variant from each class.
 
-    From each class, it takes the variant that fits the kind with most types; if there are several, the variant of the
-    measured row that agrees best with the fingerprint; and failing that, any variant of a measured row.
+    The variant is the one that fits the kind for most types. Ties go to the variant of the measured row that agrees
+    best with the fingerprint, then to any variant of a measured row, then to the first.
     """
     measured_rows = [row for row in ROWS if row.provenance == "measured"]
     measured_variants = {variant for row in measured_rows for variant in row.variants.values()}
@@ -457,13 +457,13 @@ def _preset_of_fingerprint(fingerprint: Fingerprint) -> Preset:
     nearest_row = max(
         measured_rows,
         key=lambda row: sum(
-            1 if row_variant in fit else -1 for row_variant, fit in _compare_with_row(row, fingerprint) if row_variant
+            1 if row_variant in fit else -1 for row_variant, fit in _pair_with_row(row, fingerprint) if row_variant
         ),
     )
     nearest = dict(
         zip(
             fingerprint.kinds,
-            (row_variant for row_variant, _ in _compare_with_row(nearest_row, fingerprint)),
+            (row_variant for row_variant, _ in _pair_with_row(nearest_row, fingerprint)),
             strict=True,
         )
     )
@@ -487,8 +487,8 @@ def _preset_of_fingerprint(fingerprint: Fingerprint) -> Preset:
     )
 
 
-def _compare_with_row(row: Preset, fingerprint: Fingerprint) -> Iterator[tuple[Variant | None, tuple[Variant, ...]]]:
-    """Yield the variant that a row states for each kind of a fingerprint, or None, and the measured class."""
+def _pair_with_row(row: Preset, fingerprint: Fingerprint) -> Iterator[tuple[Variant | None, tuple[Variant, ...]]]:
+    """Yield, for each kind of a fingerprint, the variant that a row states, or None, and the measured variants."""
     for key, variants in fingerprint.kinds.items():
         keys = dict.fromkeys((key, key.partition(":")[0], kind_of(key)))
         yield next((row.variants[key] for key in keys if key in row.variants), None), variants
@@ -498,13 +498,13 @@ def _compare_with_row(row: Preset, fingerprint: Fingerprint) -> Iterator[tuple[V
 def known_presets() -> Mapping[str, Preset]:
     """Return all presets by name: `ROWS`, and one for each packaged fingerprint.
 
-    Fingerprints are read on first use, so that a comparison starts sooner.
+    Fingerprints are read on the first call, not on import, so that a comparison starts sooner.
     """
     return MappingProxyType({row.name: row for row in (*ROWS, *map(_preset_of_fingerprint, packaged().values()))})
 
 
 ALIASES: Mapping[str, str] = MappingProxyType({alias: one.name for one in ROWS for alias in one.aliases})
-"""Presets by their other names."""
+"""Names of presets by alias."""
 
 
 def preset(name: str) -> Preset:
@@ -525,7 +525,7 @@ def preset(name: str) -> Preset:
 
 
 def other_sums() -> Mapping[str, Arithmetic]:
-    """Return an arithmetic for each known method of accumulating products in other than 32 bits, by its description."""
+    """Return a preset's arithmetic for each known way to accumulate products in fewer than 32 bits, by description."""
     by_sums: dict[str, Arithmetic] = {}
     for row in ROWS:
         for variant in row.variants.values():
@@ -536,7 +536,7 @@ def other_sums() -> Mapping[str, Arithmetic]:
 
 @dataclass(frozen=True, slots=True)
 class KnownRuntime:
-    """The measured arithmetic of a run's runtime: for its own version, kernels and processor, or for its backend.
+    """What fingerprints know about the runtime of a run: for its exact version, kernels and processor, or its backend.
 
     Args:
         run: Facts of the run.
@@ -546,12 +546,12 @@ class KnownRuntime:
 
     @property
     def own(self) -> str:
-        """Name of the fingerprint for its version, kernels and processor, whether packaged or not."""
+        """Name of the fingerprint for its exact version, kernels and processor, whether that exists or not."""
         return fingerprint_name(self.run.to_dict())
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """The arithmetic on codes from the fingerprints of its backend, with its own taking precedence."""
+        """The arithmetic from the fingerprints of its backend. Its own fingerprint takes precedence."""
         presets = known_presets()
         variant_tables = [
             presets[name].variants for name in self.ordered(presets) if presets[name].backend == self.run.backend
@@ -560,19 +560,19 @@ class KnownRuntime:
         return Arithmetic(variants=merged) if merged and self.run.backend else Arithmetic()
 
     def ordered(self, names: Iterable[str]) -> list[str]:
-        """Sort presets: its own first, then those of its backend."""
+        """Sort names of presets: its own fingerprint first, then those of its backend, then all others."""
         own_name, backend = self.own, self.run.backend
         return sorted(
             names, key=lambda name: (name != own_name, not backend or known_presets()[name].backend != backend)
         )
 
     def variants(self, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> frozenset[Variant]:
-        """Return the variants of a kind of unit from its own fingerprint, or else from any of its backend.
+        """Return the variant of a kind of unit from its own fingerprint, or else those of all of its backend's.
 
         Args:
             kind: The kind of unit.
             dtypes: Dtypes of operands and output.
-            branch: Its branch of the kind.
+            branch: The branch of the kind.
         """
         stating = self._variants_by_preset(kind, dtypes, branch)
         own_variant = stating.get(self.own)
@@ -586,7 +586,7 @@ class KnownRuntime:
         Args:
             kind: The kind of unit.
             dtypes: Dtypes of operands and output.
-            branch: Its branch of the kind.
+            branch: The branch of the kind.
         """
         return self._variants_by_preset(kind, dtypes, branch).get(self.own)
 
@@ -602,7 +602,7 @@ class KnownRuntime:
 
 
 @cache
-def _all_variants() -> frozenset[Variant]:
+def _all_preset_variants() -> frozenset[Variant]:
     return frozenset(
         variant
         for known_preset in known_presets().values()
@@ -612,12 +612,12 @@ def _all_variants() -> frozenset[Variant]:
 
 
 def is_known(variant: Variant) -> bool:
-    """Return whether any preset contains a variant, or its multiplier was recorded."""
-    return variant.multiplier.number == GIVEN or variant in _all_variants()
+    """Return whether a variant belongs to any preset, or uses a recorded multiplier."""
+    return variant.multiplier.number == GIVEN or variant in _all_preset_variants()
 
 
 def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> tuple[str, ...]:
-    """Return the names of the presets that state a variant."""
+    """Return the names of the presets that state a variant for a kind of unit."""
     keys = variant_keys(kind, branch, dtypes)
 
     def states(known_preset: Preset) -> bool:

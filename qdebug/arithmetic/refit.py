@@ -1,8 +1,8 @@
-"""Fits the scale and the zero point that each operand of a sum or a product effectively has, from recorded codes.
+"""Fits the scale and zero point that an operand of a sum or product effectively has, from recorded codes.
 
 A recorded sum of two codes is linear in them up to rounding: y = (sa a + sb b) / sy + c. Least squares give the factor
-of each operand and the constant. If a factor or the constant differs from the recorded parameters, the node is computed
-with the fitted parameter as a check. Begin at `refit`.
+of each operand and the constant. If one of them contradicts the recorded parameters, the node is computed with the
+fitted parameter as a check. Begin at `refit`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from qdebug.replay.variant import Variant
 
 __all__ = ["Refit", "refit"]
 
-_NAMES = ("first", "second")
-_SCALES_A_ROUND = 17
+_OPERAND_NAMES = ("first", "second")
+_SCALES_PER_ROUND = 17
 """Number of scales tried in each round around the best one so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refit:
-    """A different parameter of one operand that explains the recorded codes.
+    """Another scale or zero point of one operand that explains the recorded codes.
 
     Args:
         pattern: A key of `qdebug.arithmetic.patterns.residual.PATTERNS`.
@@ -45,11 +45,11 @@ class Refit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LinearFit:
-    """A least-squares fit of output codes to the codes of both operands.
+    """A least-squares fit of output codes as a linear function of the codes of both operands.
 
     Args:
-        factors: Output codes per code of each operand.
-        constant: The constant term, in codes.
+        factors: Factor of each operand's codes.
+        constant: The constant term, in output codes.
         deviations: Standard deviation of each factor.
     """
 
@@ -59,7 +59,7 @@ class _LinearFit:
 
 
 def refit(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant) -> Refit | None:
-    """Find a different scale or zero point of one operand that reproduces a node.
+    """Find another scale or zero point of one operand that reproduces a node.
 
     Args:
         units: The node in each sample.
@@ -74,19 +74,19 @@ def refit(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Varian
     if unit.kind not in ("add", "sub", "mul") or any(side.codes.dtype.kind not in "iu" for side in unit.operands):
         return None
     scales = [*(side.scale for side in unit.operands), unit.out.scale]
-    if len(unit.operands) != len(_NAMES) or any(scale.size > 1 for scale in scales):
+    if len(unit.operands) != len(_OPERAND_NAMES) or any(scale.size > 1 for scale in scales):
         return None
     candidates = [
         _refit_zero_point(units, recorded, variant, candidate) for candidate in _fit_zero_points(units, recorded)
     ]
     exact = [candidate for candidate in candidates if candidate is not None and candidate.equal == candidate.total]
-    if exact:  # different zero points can give the same codes
+    if exact:  # another zero point of either operand may give the same codes, so all are reported
         return replace(exact[0], likely=", or ".join(dict.fromkeys(candidate.likely for candidate in exact)))
     return None if unit.kind == "mul" else _fit_scale(units, recorded, variant)
 
 
 def _fit_zero_points(units: Sequence[Unit], recorded: Sequence[np.ndarray]) -> Iterator[tuple[int, int]]:
-    """Yield positions of operands with their fitted zero points, if these differ from the recorded ones."""
+    """Yield the index of each operand with its fitted zero point, if that differs from the recorded one."""
     unit = units[0]
     recorded_zeros = [int(side.zero_point.reshape(-1)[0]) for side in unit.operands]
     zero, y_scale = int(unit.out.zero_point.reshape(-1)[0]), _first_scale(unit.out.scale)
@@ -105,25 +105,35 @@ def _fit_zero_points(units: Sequence[Unit], recorded: Sequence[np.ndarray]) -> I
         excess = line.constant - (zero - factors[0] * recorded_zeros[0] - factors[1] * recorded_zeros[1])
         fitted = (recorded_zeros[0] - excess / factors[0], recorded_zeros[1] - excess / factors[1])
     for position, value in enumerate(fitted):
-        if abs(value) <= np.iinfo(np.int32).max and round(value) != recorded_zeros[position]:  # no NaN
+        if abs(value) <= np.iinfo(np.int32).max and round(value) != recorded_zeros[position]:  # false for NaN
             yield position, round(value)
 
 
 def _refit_zero_point(
     units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant, change: tuple[int, int]
 ) -> Refit | None:
-    """Compute a node with a different zero point of one operand."""
+    """Compute a node with another zero point of one operand, and return how well it explains the recorded codes.
+
+    Args:
+        units: The node in each sample.
+        recorded: Its recorded codes in each sample.
+        variant: The expected arithmetic.
+        change: Index of the operand, and its zero point.
+
+    Returns:
+        The parameter, or None if any code is off by more than one.
+    """
     position, value = change
     recorded_zero = int(units[0].operands[position].zero_point.reshape(-1)[0])
-    equal_and_total = _count_equal(units, recorded, variant, position, zero_point=np.asarray(value, np.int32))
-    if equal_and_total is None:
+    counts = _count_equal(units, recorded, variant, position, zero_point=np.asarray(value, np.int32))
+    if counts is None:
         return None
-    likely = f"the {_NAMES[position]} operand's zero point is {value}, not {recorded_zero}"
-    return Refit(pattern="constant", likely=likely, equal=equal_and_total[0], total=equal_and_total[1])
+    likely = f"the {_OPERAND_NAMES[position]} operand's zero point is {value}, not {recorded_zero}"
+    return Refit(pattern="constant", likely=likely, equal=counts[0], total=counts[1])
 
 
 def _fit_scale(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant) -> Refit | None:
-    """Find the one operand that effectively has a different scale."""
+    """Find the operand that effectively has another scale, and that scale, or return None."""
     unit, line = units[0], _fit_line(units, recorded)
     if line is None:
         return None
@@ -133,27 +143,27 @@ def _fit_scale(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: V
         recorded_scale = _first_scale(unit.operands[position].scale)
         if factor <= 0 or abs(factor - recorded_scale / y_scale) <= REFIT_MIN_DEVIATIONS * deviation:
             continue
-        scale, width, equal_and_total = factor * y_scale, REFIT_MIN_DEVIATIONS * deviation * y_scale, None
+        scale, width, counts = factor * y_scale, REFIT_MIN_DEVIATIONS * deviation * y_scale, None
         for _ in range(3):  # each round searches a narrower interval
-            for trial_scale in np.linspace(scale - width, scale + width, _SCALES_A_ROUND):
+            for trial_scale in np.linspace(scale - width, scale + width, _SCALES_PER_ROUND):
                 trial_counts = _count_equal(
                     units, recorded, variant, position, scale=np.asarray(trial_scale, np.float32)
                 )
-                if trial_counts is not None and (equal_and_total is None or trial_counts[0] > equal_and_total[0]):
-                    equal_and_total, scale = trial_counts, float(trial_scale)
-            width /= _SCALES_A_ROUND // 2
-        if equal_and_total is None or equal_and_total[0] < REFIT_MIN_SHARE * equal_and_total[1]:
+                if trial_counts is not None and (counts is None or trial_counts[0] > counts[0]):
+                    counts, scale = trial_counts, float(trial_scale)
+            width /= _SCALES_PER_ROUND // 2
+        if counts is None or counts[0] < REFIT_MIN_SHARE * counts[1]:
             continue
-        if best is None or equal_and_total[0] > best.equal:
-            likely = f"the {_NAMES[position]} operand's scale acts as {scale:.6g}, not {recorded_scale:.6g}"
-            best = Refit(pattern="factor", likely=likely, equal=equal_and_total[0], total=equal_and_total[1])
+        if best is None or counts[0] > best.equal:
+            likely = f"the {_OPERAND_NAMES[position]} operand's scale acts as {scale:.6g}, not {recorded_scale:.6g}"
+            best = Refit(pattern="factor", likely=likely, equal=counts[0], total=counts[1])
     return best
 
 
 def _count_equal(
     units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant, position: int, **changes: np.ndarray
 ) -> tuple[int, int] | None:
-    """Count the elements reproduced by changed parameters, and all, or return None if one is off by over one code."""
+    """Count the elements that a changed operand reproduces, and all elements. None if any is off by more than one."""
     equal = total = 0
     for unit, codes in zip(units, recorded, strict=True):
         operands: list[Operand] = list(unit.operands)
@@ -191,9 +201,17 @@ def _solve_least_squares(
     recorded: Sequence[np.ndarray],
     terms: Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return least-squares factors of terms and of 1, with standard deviations, or None if underdetermined.
+    """Fit recorded codes by a linear combination of terms and a constant.
 
     Codes at the ends of the range are left out because they may be clipped.
+
+    Args:
+        units: The node in each sample.
+        recorded: Its recorded codes in each sample.
+        terms: Returns the terms, given the codes of both operands.
+
+    Returns:
+        The factors of the terms and the constant, and their standard deviations. None if they are underdetermined.
     """
     low, high = units[0].out.clamp or units[0].out.limits
     rows, targets = [], []

@@ -1,4 +1,4 @@
-"""How a wrong real or integer result is related to the right one, whatever the operator."""
+"""Finds how a wrong real or integer result is related to the right one, for any operator. Begin at `relation_of`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from qdebug.numerics.short_formats import SHORT_FORMATS
 __all__ = [
     "Line",
     "Result",
-    "beyond_thresholds",
     "coarse_relation_of",
-    "functions_of",
-    "line_of_codes",
+    "fit_line_of_codes",
+    "functions_as_mistakes",
+    "offsets_of_codes",
     "relation_by_index",
     "relation_of",
-    "share_of",
-    "shifts_of_codes",
+    "results_beyond_thresholds",
+    "weight_of_operand",
 ]
 
 
@@ -55,21 +55,21 @@ class Result:
     operands: Mapping[str, np.ndarray]
     numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def fits(self, values: np.ndarray, times: float = 1.0) -> bool:
+    def fits(self, values: np.ndarray, factor: float = 1.0) -> bool:
         """Return whether values equal the recorded ones, up to rounding.
 
         Args:
             values: The values.
-            times: How many times larger they are than the right result, if more than once.
+            factor: Factor between them and the right result. If it is above 1, more rounding error is allowed.
         """
         if values.shape != self.recorded.shape:
             return False
         difference = self.recorded.astype(np.float64) - values.astype(np.float64)
-        return bool(np.linalg.norm(difference.reshape(-1)) <= self.allowed * max(1.0, abs(times)))
+        return bool(np.linalg.norm(difference.reshape(-1)) <= self.allowed * max(1.0, abs(factor)))
 
 
 def relation_of(result: Result) -> str | None:
-    """Return how all elements of a wrong result follow from the right ones, or None if no simple relation is known.
+    """Return a clause on how all elements of a wrong result follow from the right ones, or None.
 
     Args:
         result: The result, with finite numbers only.
@@ -78,7 +78,7 @@ def relation_of(result: Result) -> str | None:
 
 
 def _first_relation(result: Result, finders: Sequence[Finder]) -> str | None:
-    """Return the first relation found by any of several searches, or None."""
+    """Return the first relation that any of several finders yields, in order, or None."""
     right, recorded = result.right.astype(np.float64), result.recorded.astype(np.float64)
     if min(np.unique(recorded).size, np.unique(right).size) < CAUSE_MIN_DISTINCT_VALUES:
         return None
@@ -86,7 +86,9 @@ def _first_relation(result: Result, finders: Sequence[Finder]) -> str | None:
 
 
 def coarse_relation_of(result: Result) -> str | None:
-    """Return a relation that says less about the cause than a mistake that has the same effect, or None.
+    """Return a relation that several mistakes may cause, as a clause, or None.
+
+    A mistake that reproduces the result reveals more about the cause, so it should be tried before this.
 
     Args:
         result: The result, with finite numbers only.
@@ -95,24 +97,24 @@ def coarse_relation_of(result: Result) -> str | None:
 
 
 def relation_by_index(result: Result) -> str | None:
-    """Return the constant for each index of an axis by which a wrong result differs from the right one, or None.
+    """Return a clause if a result is off by one factor or addend for each index of an axis, or None.
 
     Args:
         result: The result, with finite numbers only.
     """
     right, recorded = result.right.astype(np.float64), result.recorded.astype(np.float64)
-    return next(_constants_by_index(result, right, recorded), None)
+    return next(_find_constants_by_index(result, right, recorded), None)
 
 
 Finder = Callable[[Result, np.ndarray, np.ndarray], Iterator[str]]
-"""Yields relations of a result, given the right and the recorded values in float64."""
+"""Yields relations of a result as clauses. Called with the result, and its right and recorded values in float64."""
 
 
 class Line(NamedTuple):
-    """Codes as rounded multiples of real numbers, plus a zero point.
+    """Codes as a linear function of real numbers: round(factor * number) + zero.
 
     Args:
-        factor: Codes per unit.
+        factor: The reciprocal of the scale.
         zero: The zero point.
     """
 
@@ -120,10 +122,10 @@ class Line(NamedTuple):
     zero: int
 
 
-def line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -> Line | None:
-    """Return the line that codes lie on up to rounding, ignoring the ends of their range, or None.
+def fit_line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -> Line | None:
+    """Return the line that codes lie on up to rounding and clipping, or None.
 
-    A device may use less than the range of the type, so the ends are the extreme codes that occur.
+    A device may not use the whole range of the type, so codes are taken as clipped at the extreme codes that occur.
 
     Args:
         exact: Real numbers, flat.
@@ -143,17 +145,19 @@ def line_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int]) -
     # Fit the factor again with the known zero point.
     factor = float(np.vdot(exact[inside], codes[inside] - zero) / power)
     errors = np.abs(np.clip(factor * exact + zero, *span) - codes)
-    if errors.max() > 1 or np.count_nonzero(errors <= 0.5 + SCALED_ROUNDING_SLACK) < _MOSTLY * codes.size:
+    if errors.max() > 1 or np.count_nonzero(errors <= 0.5 + SCALED_ROUNDING_SLACK) < _MIN_ROUNDED_SHARE * codes.size:
         return None
     return Line(factor=factor, zero=int(zero))
 
 
-def share_of(result: Result, without: np.ndarray) -> str | None:
-    """Return how often an operand counts in a result that is linear in it, or None if once or not linear.
+def weight_of_operand(result: Result, without: np.ndarray) -> str | None:
+    """Return the weight of an operand in the recorded result, as text, or None.
+
+    None if the weight is 0 or 1, or the result is not linear in the operand.
 
     Args:
         result: The result.
-        without: The result if the operand were 0.
+        without: The right result if the operand were 0.
     """
     if without.shape != result.right.shape or result.right.dtype.kind != "f":
         return None
@@ -162,13 +166,13 @@ def share_of(result: Result, without: np.ndarray) -> str | None:
     power = float(np.vdot(operand_effect, operand_effect))
     if not power or not np.isfinite(power) or np.unique(operand_effect).size < CAUSE_MIN_DISTINCT_REALS:
         return None
-    share = round(float(np.vdot(operand_effect, recorded - base)) / power, _SHARE_DIGITS)
-    if not share or _number_text(share) == "1" or not result.fits(base + share * operand_effect, share):
+    weight = round(float(np.vdot(operand_effect, recorded - base)) / power, _WEIGHT_DIGITS)
+    if not weight or _number_text(weight) == "1" or not result.fits(base + weight * operand_effect, weight):
         return None
-    return _number_text(share)
+    return _number_text(weight)
 
 
-def _unchanged_operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_unchanged_operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a result that is one of the operands."""
     del right, recorded
     for name, array in result.operands.items():
@@ -176,7 +180,7 @@ def _unchanged_operand(result: Result, right: np.ndarray, recorded: np.ndarray) 
             yield f"it returns {name!r} unchanged"
 
 
-def _linear_relation(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_linear_relation(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a factor, an added constant, or both."""
     power = float(np.vdot(right, right))
     factor = float(np.vdot(right, recorded)) / power if power else 0.0
@@ -196,7 +200,7 @@ def _linear_relation(result: Result, right: np.ndarray, recorded: np.ndarray) ->
 
 
 def _clause_of_factor(result: Result, factor: float) -> str:
-    """Return a clause that names the scalar input whose value, or reciprocal, is the factor, or "" if none is."""
+    """Return a clause with the scalar input whose value or reciprocal equals the factor, or ""."""
     for name, array in {**result.operands, **result.numbers}.items():
         value = float(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind == "f" else 0.0
         if value and _number_text(value) == _number_text(factor):
@@ -207,7 +211,7 @@ def _clause_of_factor(result: Result, factor: float) -> str:
 
 
 def _number_text(number: float) -> str:
-    """Return a number in 4 digits, or in as many as float32 has if it is close to 1."""
+    """Format a number with 4 digits, or with 7 if it would read as 1."""
     text = f"{number:.4g}"
     return f"{number:.7g}" if text == "1" else text
 
@@ -235,7 +239,7 @@ _FUNCTIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
 )
 
 
-def _function_of_right(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_function_of_right(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a function of the right result."""
     del recorded
     for name, function in _FUNCTIONS.items():
@@ -245,7 +249,7 @@ def _function_of_right(result: Result, right: np.ndarray, recorded: np.ndarray) 
             yield f"every element is {name} what it should be"
 
 
-def _function_of_operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_function_of_operand(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a function of one operand."""
     del recorded
     for operand, array in result.operands.items():
@@ -256,13 +260,13 @@ def _function_of_operand(result: Result, right: np.ndarray, recorded: np.ndarray
                 yield f"every element is {name} {operand!r}"
 
 
-def functions_of(
+def functions_as_mistakes(
     node: Node, right: np.ndarray, recorded: np.ndarray, operands: Mapping[str, np.ndarray]
 ) -> Iterator[Mistake]:
-    """Yield functions of the right result and of each operand, and the result between bounds, as mistakes of a node.
+    """Yield mistakes in which a node returns a function of the right result or of an operand, or clips its result.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         right: Its right result.
         recorded: Its recorded result, which shows the bounds.
         operands: Its inputs.
@@ -285,13 +289,17 @@ def functions_of(
                 yield _as_mistake(node, f"every element is {name} {source}", result)
 
 
-def beyond_thresholds(right: np.ndarray, recorded: np.ndarray, wrong: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield results that become one number from a threshold on, other than by being clipped, with a clause.
+def results_beyond_thresholds(
+    right: np.ndarray, recorded: np.ndarray, wrong: np.ndarray
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield results in which everything beyond a threshold becomes one number, each after a clause on it.
+
+    Results that are merely clipped at the threshold are left out.
 
     Args:
         right: The right results of all samples.
         recorded: The recorded results, which show the number and the threshold.
-        wrong: Mask of the wrong ones.
+        wrong: Mask of the wrong results.
     """
     for title, sides in (("from {} on", (1.0,)), ("from {} down", (-1.0,)), ("of magnitude from {} on", (1.0, -1.0))):
         result, thresholds, largest_right, ends = right.copy(), list[float](), list[float](), list[float]()
@@ -304,7 +312,7 @@ def beyond_thresholds(right: np.ndarray, recorded: np.ndarray, wrong: np.ndarray
             is_beyond = side * right >= threshold
             below = float((side * right)[~is_beyond].max(initial=-np.inf))
             if below <= end <= threshold:
-                break  # it is clipped
+                break  # it is only clipped
             result[is_beyond] = side * end
             thresholds.append(threshold)
             largest_right.append(below)
@@ -317,7 +325,7 @@ def beyond_thresholds(right: np.ndarray, recorded: np.ndarray, wrong: np.ndarray
 
 
 def _clause_of_overflow(largest_right: float, threshold: float) -> str:
-    """Return a clause that names the short format whose largest number lies between two, or "" if none does."""
+    """Return a clause with the short format that overflows between two numbers, or "" if none does."""
     overflowing = (short for short in SHORT_FORMATS if largest_right <= short.largest <= threshold)
     return next((f", beyond the range of {short.name}," for short in overflowing), "")
 
@@ -332,24 +340,24 @@ def _has_right_elements(result: Result, right: np.ndarray, recorded: np.ndarray)
 
 
 def _find_reordering(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find the right elements in a different order."""
+    """Find the right elements reversed, shifted or with permuted axes."""
     if not _has_right_elements(result, right, recorded):
         return
     axes = [axis for axis in range(right.ndim) if right.shape[axis] > 1]
     for axis in axes:
         if result.fits(np.flip(right, axis)):
             yield f"the result is in reverse along axis {axis}"
-        for step in range(1, min(right.shape[axis], _MOST_STEPS)):
+        for step in range(1, min(right.shape[axis], _SHIFTS_END)):
             for shift in (step, -step):
                 if result.fits(np.roll(right, shift, axis)):
                     distance = "1 place" if step == 1 else f"{step} places"
                     yield f"the result is shifted {'forward' if shift > 0 else 'back'} by {distance} along axis {axis}"
-    for order in permutations(range(right.ndim)) if 1 < right.ndim <= _MOST_AXES else ():
+    for order in permutations(range(right.ndim)) if 1 < right.ndim <= _MAX_AXES else ():
         if order != tuple(range(right.ndim)) and result.fits(right.transpose(order).reshape(right.shape)):
             yield f"the result is stored with its axes in the order {', '.join(map(str, order))}"
 
 
-def _relation_of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_relation_of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a relation in a single part along an axis that contains all wrong elements."""
     slack = OUTLIER_ERROR_RATIO * result.allowed / np.sqrt(max(right.size, 1))
     is_wrong = ~(np.abs(recorded - right) <= slack)
@@ -365,7 +373,7 @@ def _relation_of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -
             recorded=result.recorded.take(positions, axis),
             operands={},
         )
-        relation = _first_relation(part_result, (_linear_relation, _function_of_right, _find_reordering))
+        relation = _first_relation(part_result, (_find_linear_relation, _find_function_of_right, _find_reordering))
         if relation is not None:
             place_clause = (
                 f"at index {positions[0]}" if positions.size == 1 else f"at indices {positions[0]} to {positions[-1]}"
@@ -374,12 +382,12 @@ def _relation_of_part(result: Result, right: np.ndarray, recorded: np.ndarray) -
 
 
 def _find_shuffling(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find the right elements in an order that is not one of the usual ones."""
+    """Find the right elements in any other order."""
     if _has_right_elements(result, right, recorded):
         yield "its elements are right, but in another order"
 
 
-def _copied_elements(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_copied_elements(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find wrong elements that are copies of other elements of an operand."""
     wrong = right != recorded
     if result.recorded.dtype == result.right.dtype:
@@ -396,14 +404,14 @@ def _find_clipping(result: Result, right: np.ndarray, recorded: np.ndarray) -> I
         yield f"the result is clipped {' and '.join(ends)}"
 
 
-def _weighted_sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find how often each of several operands in the result's shape counts."""
+def _find_operand_weights(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find wrong weights of operands in a weighted sum."""
     names = [name for name, array in result.operands.items() if array.dtype.kind == "f" and array.ndim <= right.ndim]
     try:
         columns = [np.broadcast_to(result.operands[name], right.shape).reshape(-1) for name in names]
     except ValueError:
         return
-    if not 1 < len(columns) <= _MOST_OPERANDS or right.size < CAUSE_MIN_DISTINCT_VALUES * len(columns):
+    if not 1 < len(columns) <= _MAX_OPERANDS or right.size < CAUSE_MIN_DISTINCT_VALUES * len(columns):
         return
     table = np.stack(columns, axis=1).astype(np.float64)
     right_weights, recorded_weights = (
@@ -422,19 +430,20 @@ def _weighted_sum(result: Result, right: np.ndarray, recorded: np.ndarray) -> It
         yield ", and ".join(clauses)
 
 
-def shifts_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int], axis: int) -> np.ndarray | None:
-    """Return the number by which codes are too large for each index of an axis, if that explains all of them.
+def offsets_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int], axis: int) -> np.ndarray | None:
+    """Return one offset for each index of an axis that together explain all codes, or None.
 
-    A code that is rounded to nearest bounds the number from both sides, one at an end of the range from one side.
+    A code that is rounded to nearest bounds the offset from both sides. A code at an end of the range bounds it from
+    one side.
 
     Args:
-        exact: What the codes should be before rounding, in steps and with the zero point.
-        codes: The codes.
+        exact: The right codes before rounding, with the zero point.
+        codes: The recorded codes.
         span: Lowest and highest code.
         axis: The axis.
 
     Returns:
-        The numbers in steps, or None if no number explains the codes of an index.
+        The offsets in LSB, or None if no offset explains the codes of some index.
     """
     other_axes = tuple(dimension for dimension in range(codes.ndim) if dimension != axis)
     differences = codes - exact
@@ -445,7 +454,7 @@ def shifts_of_codes(exact: np.ndarray, codes: np.ndarray, span: tuple[int, int],
     return np.asarray((at_least + at_most) / 2)
 
 
-def _constants_by_index(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_constants_by_index(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find a factor or an added constant for each index of an axis, and the operand that it matches."""
     for axis in range(right.ndim if right.ndim > 1 else 0):
         if right.shape[axis] < CAUSE_MIN_DISTINCT_REALS or right.size < CAUSE_MIN_DISTINCT_VALUES * right.shape[axis]:
@@ -460,8 +469,8 @@ def _constants_by_index(result: Result, right: np.ndarray, recorded: np.ndarray)
             (right + shifts, shifts, "more than it should be", 0.0),
         ):
             largest_deviation = float(np.abs(constants - neutral_constant).max())
-            if np.median(np.abs(constants - neutral_constant)) < _CLOSE * largest_deviation:
-                continue  # few elements differ, so their positions tell more than a factor
+            if np.median(np.abs(constants - neutral_constant)) < _CLOSE_RATIO * largest_deviation:
+                continue  # few indices differ, so their positions reveal more than a constant
             if result.fits(candidate, float(np.abs(factors).max()) if constants is factors else 1.0):
                 low, high = _number_text(float(constants.min())), _number_text(float(constants.max()))
                 source = _clause_of_proportional_operand(result, constants)
@@ -469,7 +478,7 @@ def _constants_by_index(result: Result, right: np.ndarray, recorded: np.ndarray)
 
 
 def _clause_of_proportional_operand(result: Result, constants: np.ndarray) -> str:
-    """Return a clause on the operand that is proportional to the per-index constants, or to their reciprocals."""
+    """Return a clause with the operand that is proportional to per-index constants or their reciprocals, or ""."""
     flat = constants.reshape(-1)
     for name, array in result.operands.items():
         if array.size != flat.size or array.dtype.kind != "f" or np.unique(array).size < CAUSE_MIN_DISTINCT_REALS:
@@ -481,12 +490,12 @@ def _clause_of_proportional_operand(result: Result, constants: np.ndarray) -> st
         ):
             scale = float(np.vdot(proportional_values, flat) / np.vdot(proportional_values, proportional_values))
             error = np.linalg.norm(flat - scale * proportional_values)
-            if error <= _CLOSE * np.linalg.norm(flat):
+            if error <= _CLOSE_RATIO * np.linalg.norm(flat):
                 return f", {relation} {name!r}"
     return ""
 
 
-def _common_shift(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_common_shift(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find wrong elements that are all off by the same amount."""
     del result
     differences = recorded - right
@@ -495,7 +504,7 @@ def _common_shift(result: Result, right: np.ndarray, recorded: np.ndarray) -> It
         return
     shift = float(np.median(differences[is_wrong]))
     if (
-        np.allclose(differences[is_wrong], shift, rtol=_CLOSE, atol=0)
+        np.allclose(differences[is_wrong], shift, rtol=_CLOSE_RATIO, atol=0)
         and np.unique(recorded[is_wrong]).size >= CAUSE_MIN_DISTINCT_REALS
     ):
         first, last = (np.argwhere(is_wrong)[at] for at in (0, -1))
@@ -506,17 +515,20 @@ def _common_shift(result: Result, right: np.ndarray, recorded: np.ndarray) -> It
         yield f"{np.count_nonzero(is_wrong)} elements{place_clause} are {amount} than they should be"
 
 
-def _fewer_bits(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find numbers with fewer significant bits than the right ones, off by less than one unit of their last bit."""
-    if result.recorded.dtype != np.float32 or recorded.size < _LEAST_NUMBERS:
+def _find_fewer_bits(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find numbers with fewer significant bits than the right ones, off by at most one unit in the last bit."""
+    if result.recorded.dtype != np.float32 or recorded.size < _MIN_ELEMENTS:
         return
     bits, own_bits = _significant_bits(result.recorded), _significant_bits(result.right)
-    if 1 < bits < min(own_bits, _MANY_BITS) and (np.abs(recorded - right) <= 2.0 ** (1 - bits) * np.abs(right)).all():
+    if (
+        1 < bits < min(own_bits, _MIN_BITS_OF_FLOAT32)
+        and (np.abs(recorded - right) <= 2.0 ** (1 - bits) * np.abs(right)).all()
+    ):
         yield f"its results have {bits} significant bits"
 
 
 def _significant_bits(values: np.ndarray) -> int:
-    """Return the number of significant bits of the element that has most."""
+    """Return the largest number of significant bits of any element."""
     fractions = np.frexp(values[values != 0].astype(np.float64))[0] * 2.0**_FLOAT32_BITS
     if not fractions.size:
         return 0
@@ -524,10 +536,10 @@ def _significant_bits(values: np.ndarray) -> int:
     return _FLOAT32_BITS + 1 - int(np.log2((mantissas & -mantissas).min()) + 1)
 
 
-def _steps_of_table(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find a result that is the same number for each range of the only operand, as if it were read from a table."""
+def _find_steps_of_table(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+    """Find a result that is constant over each range of the only operand, as if it were read from a coarse table."""
     operands = [array for array in result.operands.values() if array.shape == right.shape]
-    if len(result.operands) != 1 or not operands or recorded.size < _LEAST_NUMBERS:
+    if len(result.operands) != 1 or not operands or recorded.size < _MIN_ELEMENTS:
         return
     order = np.argsort(operands[0], axis=None)
     ranges, own_ranges = (1 + np.count_nonzero(np.diff(array.reshape(-1)[order])) for array in (recorded, right))
@@ -535,11 +547,11 @@ def _steps_of_table(result: Result, right: np.ndarray, recorded: np.ndarray) -> 
         yield f"it has only {ranges} different results, each for a range of its input, as a table without interpolation"
 
 
-def _approximation(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
+def _find_smooth_error(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find an error that is a smooth function of the only operand."""
     operands = [array for array in result.operands.values() if array.shape == right.shape]
     is_real = result.recorded.dtype.kind == "f"
-    if len(result.operands) != 1 or not operands or recorded.size < _LEAST_NUMBERS or not is_real:
+    if len(result.operands) != 1 or not operands or recorded.size < _MIN_ELEMENTS or not is_real:
         return
     order = np.argsort(operands[0], axis=None)
     errors = (recorded - right).reshape(-1)[order]
@@ -548,7 +560,7 @@ def _approximation(result: Result, right: np.ndarray, recorded: np.ndarray) -> I
 
 
 def _find_narrowing(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
-    """Find integers that were truncated to fewer bits along the way."""
+    """Find integers that wrapped around or saturated in fewer bits along the way."""
     del recorded
     if result.right.dtype.kind not in "iu":
         return
@@ -562,35 +574,35 @@ def _find_narrowing(result: Result, right: np.ndarray, recorded: np.ndarray) -> 
 
 
 _FINDERS = (
-    _unchanged_operand,
+    _find_unchanged_operand,
     _find_narrowing,
-    _linear_relation,
-    _function_of_right,
+    _find_linear_relation,
+    _find_function_of_right,
     _find_reordering,
     _find_clipping,
-    _weighted_sum,
-    _function_of_operand,
+    _find_operand_weights,
+    _find_function_of_operand,
 )
-"""Searches for a relation, in order."""
+"""Finders of `relation_of`, in order."""
 _COARSE_FINDERS = (
-    _common_shift,
-    _steps_of_table,
-    _fewer_bits,
-    _relation_of_part,
+    _find_common_shift,
+    _find_steps_of_table,
+    _find_fewer_bits,
+    _find_relation_of_part,
     _find_shuffling,
-    _copied_elements,
-    _approximation,
+    _find_copied_elements,
+    _find_smooth_error,
 )
-"""Searches for a relation that several mistakes may have."""
-_LEAST_NUMBERS = 64
-"""Elements from which on a property of all of them is not taken for chance."""
+"""Finders of `coarse_relation_of`, in order."""
+_MIN_ELEMENTS = 64
+"""Minimum number of elements for a property of all of them to rule out chance."""
 _FLOAT32_BITS = 24
-_MANY_BITS = 20
-"""Significant bits from which on numbers are hardly shorter than those of float32."""
-_CLOSE = FLOAT32_UNIT_ROUNDOFF * 1024
-_MOSTLY = FURTHER_CAUSE_MIN_EQUAL_CODES
-_MOST_STEPS = 9
-_SHARE_DIGITS = 7
-"""Digits of a share after the point, which single precision does not resolve any further."""
-_MOST_AXES = 4
-_MOST_OPERANDS = 6
+_MIN_BITS_OF_FLOAT32 = 20
+"""Number of significant bits from which numbers may as well be float32."""
+_CLOSE_RATIO = FLOAT32_UNIT_ROUNDOFF * 1024
+_MIN_ROUNDED_SHARE = FURTHER_CAUSE_MIN_EQUAL_CODES
+_SHIFTS_END = 9
+_WEIGHT_DIGITS = 7
+"""Decimal places that a weight is rounded to. Float32 does not resolve more."""
+_MAX_AXES = 4
+_MAX_OPERANDS = 6

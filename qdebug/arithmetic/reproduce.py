@@ -1,12 +1,12 @@
-"""Checks quickly whether a known arithmetic reproduces a node. A comparison asks this for every node that differs.
+"""Checks quickly whether a known arithmetic reproduces a node. A comparison does this for every node that differs.
 
-The first known variant that fits is the answer, so that most nodes cost one replay. Other fitting variants and step
+The search stops at the first known variant that fits, so most nodes cost one replay. Other fitting variants and step
 programs of no known backend are left to `qdebug.compare.explaining.explain`.
 
-Nodes of one operator and types mostly share one arithmetic, and several variants may fit a single node. The usual
-arithmetic of such siblings is found first, from the first few with many elements, and is tried before all others. It is
-also accepted for a node with few elements, which many variants fit by chance. An answer depends only on the recording
-and not on earlier questions, so that workers of one comparison agree.
+Nodes of the same operator and types mostly share one arithmetic, and several variants may fit a single node. So the
+usual arithmetic of such siblings is found first, from the first few with many elements, and is tried before all others.
+It is also accepted for a node with few elements, which many variants fit by chance. Answers depend only on the
+recording and not on earlier calls, so all workers of a comparison agree.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Reproduced:
 
     Args:
         by: The arithmetic in words, or None.
-        firm: Whether chance is ruled out: by many elements, by a sibling with many elements and this arithmetic, or by
-            sums in few bits, which predict the elements that are far off and their codes.
+        firm: Whether chance is ruled out: by many elements, by a sibling with many elements and this arithmetic, or
+            because the arithmetic sums in few bits, which predicts large errors at certain elements.
         variant: The arithmetic, or None.
     """
 
@@ -50,14 +50,14 @@ class Reproduced:
 
 
 class _Answer(NamedTuple):
-    """The arithmetic that reproduces a node, if any, and whether the node alone rules out chance."""
+    """The arithmetic that reproduces a node, if any, and whether the node rules out chance without its siblings."""
 
     variant: Variant | None = None
     firm: bool = False
 
 
 class ReproductionCheck:
-    """Finds the arithmetic of nodes.
+    """Finds known arithmetics that reproduce nodes of a recording.
 
     Args:
         recording: The backend's recording.
@@ -73,28 +73,28 @@ class ReproductionCheck:
         return Units(self._recording)
 
     def reproduce(self, node: Node, tensor: str) -> Reproduced | None:
-        """Find the arithmetic of a node, or return None if it only moves codes, is not a unit or lacks values.
+        """Find the arithmetic of a node, or return None if it only moves codes, is not a unit or was not recorded.
 
         Args:
             node: A node of the recording.
             tensor: One of its outputs.
         """
-        answer = self._answer(node, tensor)
+        answer = self._find_answer(node, tensor)
         if answer is None or answer.variant is None:
             return None if answer is None else Reproduced(by=None)
         firm = answer.firm or answer.variant in self._usual_variants(node, tensor)
         return Reproduced(by=describe(answer.variant), firm=firm, variant=answer.variant)
 
     def variant(self, node: Node, tensor: str, first: Variant | None = None, *, firmly: bool = False) -> Variant | None:
-        """Find the arithmetic of a node without regard to siblings, or return None if none is known.
+        """Return the arithmetic of a node, or None if no known one reproduces it.
 
         Args:
             node: A node of the recording.
             tensor: One of its outputs.
-            first: An arithmetic to try before all others.
-            firmly: Reject an arithmetic that may fit by chance.
+            first: An arithmetic to try before all others, in place of the usual one of its siblings.
+            firmly: Whether to reject an arithmetic that may fit by chance.
         """
-        answer = self._answer(node, tensor) if first is None else self._search(node, tensor, first)
+        answer = self._find_answer(node, tensor) if first is None else self._search(node, tensor, first)
         return None if answer is None or (firmly and not answer.firm) else answer.variant
 
     def compute(self, node: Node, tensor: str, place: Place, variant: Variant) -> np.ndarray:
@@ -120,7 +120,7 @@ class ReproductionCheck:
             return compute(source.unit(place), variant)
 
     def codes_off(self, node: Node, tensor: str, place: Place) -> int:
-        """Return the largest difference in codes between a node's output and the simplest known arithmetic.
+        """Return the largest error of a node's output in codes, compared with the simplest known arithmetic.
 
         Args:
             node: A node that `reproduce` has an answer for.
@@ -140,16 +140,16 @@ class ReproductionCheck:
             raise KernelError(f"Node {node.name!r} does not reproduce the recorded codes.")
         return int(np.max(np.abs(computed.reshape(codes.shape).astype(np.int64) - codes.astype(np.int64)), initial=0))
 
-    def _answer(self, node: Node, tensor: str) -> _Answer | None:
-        """Find the arithmetic of a node, cached, or return None for the same reasons as `reproduce`."""
+    def _find_answer(self, node: Node, tensor: str) -> _Answer | None:
+        """Find the arithmetic of a node, cached. None for the same reasons as in `reproduce`."""
         if tensor not in self._answers:
             self._answers[tensor] = self._search(node, tensor, *self._usual_variants(node, tensor))
         return self._answers[tensor]
 
     def _search(self, node: Node, tensor: str, *first: Variant) -> _Answer | None:
         try:
-            source = self._source(node, tensor)
-            if source is None or source.flaw is not None:
+            source = self._find_source(node, tensor)
+            if source is None or source.bad_scale_text is not None:
                 return None if source is None else _Answer()
             with one_thread():
                 finding = search_known(source, first)
@@ -161,13 +161,13 @@ class ReproductionCheck:
         firm = finding.elements >= VARIANT_MIN_ELEMENTS or variant.limited_sums is not None
         return _Answer(variant, firm)
 
-    def _source(self, node: Node, tensor: str) -> UnitSource | None:
+    def _find_source(self, node: Node, tensor: str) -> UnitSource | None:
         source = None if self._units.missing(node, tensor) is not None else self._units.find(node, tensor)
-        return source if isinstance(source, UnitSource) and not source.moves else None
+        return source if isinstance(source, UnitSource) and not source.only_moves_codes else None
 
     def _usual_variants(self, node: Node, tensor: str) -> tuple[Variant, ...]:
-        """Return the arithmetic common to the first large siblings of a node, or else the arithmetic of each."""
-        kind = self._kind(node, tensor)
+        """Return the arithmetic that reproduces the first large siblings of a node, or else the arithmetic of each."""
+        kind = self._sibling_key(node, tensor)
         if kind not in self._usual_by_kind:
             large = islice(filter(self._is_large, self._siblings.get(kind, ())), LARGE_SIBLINGS_TRIED)
             answers = {name: self._search(sibling, name) for sibling, name in large}
@@ -184,7 +184,7 @@ class ReproductionCheck:
     def _common_variant(self, tensors: Iterable[str]) -> Variant | None:
         """Return the first known arithmetic that reproduces each of the given tensors."""
         graph = self._recording.graph
-        sources = [self._source(node, name) for name in tensors if (node := graph.producer(name)) is not None]
+        sources = [self._find_source(node, name) for name in tensors if (node := graph.producer(name)) is not None]
         with one_thread():
             return search_common([source for source in sources if source is not None])
 
@@ -201,9 +201,9 @@ class ReproductionCheck:
         siblings: dict[tuple[object, ...], list[tuple[Node, str]]] = {}
         for node in self._recording.graph.nodes:
             for tensor in islice(filter(None, node.outputs), 1):
-                siblings.setdefault(self._kind(node, tensor), []).append((node, tensor))
+                siblings.setdefault(self._sibling_key(node, tensor), []).append((node, tensor))
         return siblings
 
-    def _kind(self, node: Node, tensor: str) -> tuple[object, ...]:
+    def _sibling_key(self, node: Node, tensor: str) -> tuple[object, ...]:
         tensors = self._recording.graph.tensors
         return node.op, *(tensors[name].dtype for name in (*node.inputs, tensor) if name)

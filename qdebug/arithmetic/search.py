@@ -1,14 +1,14 @@
-"""Searches for the arithmetic of one quantized node: every known variant, tried on the elements that decide.
+"""Searches for the arithmetic of one quantized node: tries every known variant on the deciding elements.
 
 The heavy part of a unit is computed once for all variants that share it. A variant that misses a single recorded
-element is rejected, because variants that agree on 99.99 % are common and explain nothing.
+element is rejected, because many wrong variants reproduce 99.99 % of the elements.
 
-If no known variant fits, step programs of a bounded grammar are tried. Real multipliers: scale, round and add the zero
-point in any order. Integer multipliers: an optional shift left, a product kept in part or whole, one or two roundings.
-Operators on two operands combine a program for the operands with a program for the result. How a program ends makes no
-difference well inside the code range, so `other_endings` is only called for programs that fit there. No program wraps
-around instead of saturating, because that is a mistake rather than an arithmetic. Multipliers of unusual widths are
-solved for, see `qdebug.arithmetic.fitted`. Begin at `search`.
+If no known variant fits, step programs of a bounded grammar are tried. With a real multiplier, they scale, round and
+add the zero point in any order. With an integer multiplier, they have an optional left shift, a product of which the
+high part or all bits are kept, and one or two roundings. Operators on two operands combine a program for the operands
+with a program for the result. The ending of a program has no effect well inside the code range, so `other_endings` is
+only called for programs that fit there. No program wraps around instead of saturating, because that is a mistake and
+not an arithmetic. Multipliers of unusual widths are solved for, see `qdebug.arithmetic.fitted`. Begin at `search`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from itertools import islice, product
 import numpy as np
 
 from qdebug.arithmetic.candidates import any_of, candidates, given_ratio, given_variants, parse_alternatives
-from qdebug.arithmetic.fitted import PRODUCTS, fitted_variants, limited_variants, shifted_variants, with_other_orders
+from qdebug.arithmetic.fitted import PRODUCTS, fitted_variants, limited_variants, shifted_variants, with_equal_orders
 from qdebug.arithmetic.functions import Shape, shape_of
 from qdebug.arithmetic.presets import known_presets
-from qdebug.arithmetic.selection import Decisive, choose_deciding_elements, parameters
+from qdebug.arithmetic.selection import Decisive, choose_deciding_elements, number_parameter_sets
 from qdebug.arithmetic.units import UnitSource
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import (
@@ -61,11 +61,11 @@ __all__ = [
 ]
 
 _ROUNDINGS = ("even", "away", "up", "down", "floor", "trunc")
-_HIGH = STEPS["mulhi"].roundings
+_HIGH_PRODUCT_ROUNDINGS = STEPS["mulhi"].roundings
 
 
 def programs(unit: Unit, sums: HeavyPart) -> Iterator[Variant]:
-    """Yield variants with a given heavy part, simplest first. Some may not fit the unit.
+    """Yield step programs with a given heavy part, simplest first. The unit may not support some of them.
 
     Args:
         unit: The unit.
@@ -75,7 +75,7 @@ def programs(unit: Unit, sums: HeavyPart) -> Iterator[Variant]:
     if not same_sums:
         return
     if any(variant.operand for variant in same_sums):
-        yield from _two_stages(same_sums)
+        yield from _two_stage_programs(same_sums)
     if (
         sums.columns == "sum"
         and same_sums[0].form == "sum"
@@ -96,7 +96,7 @@ def other_endings(variant: Variant) -> Iterator[Variant]:
 
 
 def _expressions(unit: Unit, *, limit: int = len(EXPRESSIONS)) -> list[str]:
-    """List the expressions that give different multipliers for a unit, keeping one of those equal in float64."""
+    """List expressions with different multipliers for a unit: the first of those that are equal in float64."""
     scales = scales_of(unit)
     by_multiplier: dict[bytes, str] = {}
     for expression in EXPRESSIONS:
@@ -105,7 +105,7 @@ def _expressions(unit: Unit, *, limit: int = len(EXPRESSIONS)) -> list[str]:
 
 
 def _real_programs(unit: Unit) -> Iterator[str]:
-    """Yield programs with a real multiplier: every position of the zero point and every rounding."""
+    """Yield texts of programs with a real multiplier: every position of the zero point and every rounding."""
     numbers = [*product(("f32", "f64"), _expressions(unit)), *product(("f16", "bf16"), _expressions(unit, limit=1))]
     rounded = any_of(*(f"<zp,{rounding}|{rounding},zp>" for rounding in STEPS["round"].roundings))
     for number, expression in numbers:
@@ -113,8 +113,8 @@ def _real_programs(unit: Unit) -> Iterator[str]:
 
 
 def _integer_programs(unit: Unit) -> Iterator[str]:
-    """Yield programs with an integer multiplier: one or two roundings."""
-    low_roundings, high_roundings = ("|".join(roundings) for roundings in (_ROUNDINGS, _HIGH))
+    """Yield texts of programs with an integer multiplier and one or two roundings."""
+    low_roundings, high_roundings = ("|".join(roundings) for roundings in (_ROUNDINGS, _HIGH_PRODUCT_ROUNDINGS))
     programs = any_of(
         f"<|shl,>mul,shr.<{low_roundings}|tosa>",
         f"<|shl,>mulhi.<{high_roundings}>,shr.<{low_roundings}>",
@@ -127,12 +127,12 @@ def _integer_programs(unit: Unit) -> Iterator[str]:
             yield f"m={number}:{expression} steps={programs},zp,sat"
 
 
-def _two_stages(variants: list[Variant]) -> Iterator[Variant]:
-    """Combine every known operand program, in all roundings, with every known result program."""
+def _two_stage_programs(variants: list[Variant]) -> Iterator[Variant]:
+    """Combine every known operand program with every known result program, both with all roundings."""
     for form_shift in dict.fromkeys((variant.form, variant.shift) for variant in variants):
         same_form = [variant for variant in variants if (variant.form, variant.shift) == form_shift]
-        operands = dict.fromkeys(o for variant in same_form for o in _roundings_of(variant.operand))
-        results = dict.fromkeys(r for variant in same_form for r in _roundings_of(variant.requantize))
+        operands = dict.fromkeys(o for variant in same_form for o in _vary_roundings(variant.operand))
+        results = dict.fromkeys(r for variant in same_form for r in _vary_roundings(variant.requantize))
         for multiplier in dict.fromkeys(variant.multiplier for variant in same_form):
             for operand, result in product(operands, results):
                 yield replace(same_form[0], multiplier=multiplier, operand=operand, requantize=result)
@@ -141,26 +141,26 @@ def _two_stages(variants: list[Variant]) -> Iterator[Variant]:
 def _with_other_roundings(variants: list[Variant]) -> Iterator[Variant]:
     """Yield known programs with every rounding, and with the zero point on either side of it."""
     for variant in variants:
-        for steps in _roundings_of(variant.requantize):
+        for steps in _vary_roundings(variant.requantize):
             yield replace(variant, requantize=steps)
             yield replace(variant, requantize=_with_swapped_zero_point(steps))
 
 
-def _roundings_of(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
-    """Yield a program with each of its roundings replaced by every other, in all combinations."""
+def _vary_roundings(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    """Yield a program with all combinations of roundings in its steps, including its own."""
     alternatives = []
     for step in steps:
         if step.op in ("round", "shr"):
             alternatives.append([replace(step, rounding=rounding) for rounding in _ROUNDINGS])
         elif step.op == "mulhi":
-            alternatives.append([replace(step, rounding=rounding) for rounding in _HIGH])
+            alternatives.append([replace(step, rounding=rounding) for rounding in _HIGH_PRODUCT_ROUNDINGS])
         else:
             alternatives.append([step])
     yield from product(*alternatives)
 
 
 def _with_swapped_zero_point(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Swap a rounding and the zero point next to it."""
+    """Swap the first adjacent pair of a rounding and an addition of the zero point."""
     out = list(steps)
     for at in range(len(out) - 1):
         if {out[at].op, out[at + 1].op} == {"round", "zp"}:
@@ -169,16 +169,16 @@ def _with_swapped_zero_point(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     return tuple(out)
 
 
-_CODES_AT_ONCE = 1 << 24
+_MAX_CODES_AT_ONCE = 1 << 24
 
 
 def _is_same_shape(computed: tuple[int, ...], recorded: tuple[int, ...]) -> bool:
-    """Return whether shapes are equal, or have equal sizes but different ranks."""
+    """Return whether two shapes are equal. Shapes of different ranks count as equal if their sizes are."""
     return computed == recorded if len(computed) == len(recorded) else math.prod(computed) == math.prod(recorded)
 
 
 def channels_first(codes: np.ndarray, unit: Unit) -> np.ndarray:
-    """Return recorded codes in the channels-first order of units."""
+    """Return recorded codes with channels first, as in units."""
     return np.moveaxis(codes, -1, 1) if unit.channels_last else codes
 
 
@@ -193,7 +193,7 @@ def same_values(computed: np.ndarray, recorded: np.ndarray) -> np.ndarray:
 def known_variants(unit: Unit) -> tuple[Variant, ...]:
     """Return the known variants of a unit.
 
-    Programs with the recorded multiplier come first, then the catalogue, simplest first, then the variants of presets.
+    Programs with the recorded multiplier come first, then `candidates`, simplest first, then the variants of presets.
     """
     return tuple(
         dict.fromkeys(
@@ -229,17 +229,17 @@ def choose_elements(positions: np.ndarray, wrong: np.ndarray) -> np.ndarray:
 
 
 def all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Iterator[tuple[Variant, np.ndarray]]:
-    """Compute many variants on the same columns, skipping variants that do not fit the unit."""
-    at_once = max(1, _CODES_AT_ONCE // max(columns.size, 1))
-    for first in range(0, len(variants), at_once):
-        batch = variants[first : first + at_once]
+    """Compute many variants on the same columns. Variants that the unit does not support are skipped."""
+    variants_at_once = max(1, _MAX_CODES_AT_ONCE // max(columns.size, 1))
+    for first in range(0, len(variants), variants_at_once):
+        batch = variants[first : first + variants_at_once]
         try:
             yield from zip(batch, finish_many(unit, columns, batch), strict=True)
         except (KernelError, UsageError):
             for variant in batch:
                 try:
                     codes = finish(unit, columns, variant)
-                except (KernelError, UsageError):  # no integer stands for a scale that is not a number
+                except (KernelError, UsageError):  # such as an integer multiplier for a scale that is NaN
                     continue
                 yield variant, codes
 
@@ -253,9 +253,9 @@ def count_products(unit: Unit) -> int:
     return x.size * per_output
 
 
-_WINDOWED = ("conv", "average_pool", "max_pool")
-_BATCH = 256
-_WITNESSES = 1 << 16
+_WINDOWED_KINDS = ("conv", "average_pool", "max_pool")
+_BATCH_SIZE = 256
+_MAX_WITNESSES = 1 << 16
 _TRIAL_ELEMENTS = 512
 """Number of elements of a first trial, on which most wrong variants fail."""
 
@@ -269,13 +269,12 @@ class SearchResult:
         kind: Kind of its unit.
         dtypes: Types of its operands and its output.
         per_channel: Whether an operand has a scale for each channel.
-        branch: Function of a lookup and similar kinds, for which backends have a separate kernel each. "" for other
-            kinds.
+        branch: For kinds such as "lookup", the function, since backends have a separate kernel for each. "" for others.
         elements: Number of recorded elements in all samples.
         matching: Variants that reproduce every element, simplest first.
         best: The variant that reproduces most elements.
         match: The share of elements that it reproduces.
-        plain: The simplest known variant, or one that gets less than half as many elements wrong.
+        plain: The simplest known variant, or the best variant if that gets far fewer elements wrong.
         runner_up: The best variant that does not reproduce every element, or None.
         runner_up_match: The share of elements that it reproduces.
         witnesses: Number of distinct inputs of the program (sums or codes, with the channel's parameters) that the
@@ -284,13 +283,13 @@ class SearchResult:
         witness_elements: Number of recorded elements with these inputs.
         tried: Number of variants tried.
         unknown: Whether step programs of no known backend were allowed.
-        reason: Why nothing could be tried, or None.
+        reason: Why no variant could be tried, or None.
         given: The recorded multiplier divided by the quotient of the scales, or None if none was recorded.
-        shape: The node without its values, if something reproduces it.
-        inside: A clause with the nodes that were replayed inside a layer to examine its end, or None.
-        unrounded: Whether numbers inside the layer were not rounded to codes.
-        novel: If only step programs of no known backend reproduce the node, the number of deciding elements that the
-            best known variant gets wrong. None in other cases.
+        shape: The node without its values, if any variant reproduces it.
+        inside: A clause on what was replayed or merged to examine the node as part of a fused layer, or None.
+        unrounded: Whether the replay kept real numbers inside the layer instead of rounding them to codes.
+        novel: If only step programs of no known backend reproduce the node: the number of deciding elements that the
+            best known variant gets wrong. None in all other cases.
     """
 
     source: UnitSource
@@ -317,7 +316,7 @@ class SearchResult:
     unrounded: bool = False
 
     def without_novel(self) -> SearchResult:
-        """Return the result without the programs of no known backend."""
+        """Return the result as if programs of no known backend had not been tried."""
         return replace(
             self,
             matching=(),
@@ -343,7 +342,12 @@ def search(source: UnitSource, *, unknown: bool = True) -> SearchResult:
 
 
 def search_known(source: UnitSource, first: Sequence[Variant]) -> SearchResult:
-    """Find the first variant that reproduces a node, trying some guesses and then the known variants."""
+    """Find a variant that reproduces a node, and stop at the first.
+
+    Args:
+        source: The node and its recorded values.
+        first: Variants to try before the other known variants.
+    """
     return _Search(source).run_known(first)
 
 
@@ -359,7 +363,7 @@ def reproduces(source: UnitSource, variant: Variant) -> bool:
 
 
 def shared_variants(sources: Sequence[UnitSource], variants: Sequence[Variant]) -> tuple[Variant, ...]:
-    """Return those of some variants that give every recorded element of all given nodes."""
+    """Return the variants, among those given, that reproduce every recorded element of all given nodes."""
     searches = [*map(_Search, sources)]
     return tuple(variant for variant in variants if all(node_search.reproduces(variant) for node_search in searches))
 
@@ -375,15 +379,15 @@ class _Search:
         sample_size = self._recorded.size // len(first_batch)
         self._sizes = {position: sample_size * len(batch) for position, batch in enumerate(source.batches)}
         self._columns: dict[HeavyPart, Columns] = {}
-        self._deciding: dict[HeavyPart, Decisive] = {}
-        self._rates: dict[Variant, float] = {}
+        self._deciding_elements: dict[HeavyPart, Decisive] = {}
+        self._match_rates: dict[Variant, float] = {}
         self._matching: list[Variant] = []
         self._tried = 0
         self._failure: str | None = None
         self._novel: int | None = None
 
     def run(self, *, unknown: bool) -> SearchResult:
-        """Try all known variants, and the unknown ones if none reproduces the node."""
+        """Try all known variants. If none reproduces the node and `unknown` is true, try step programs too."""
         for sums, variants in self._group_known_variants().items():
             if self._matching and count_products(self._unit) > OTHER_SUMS_MAX_PRODUCTS * len(self._source.batches[0]):
                 break
@@ -419,20 +423,20 @@ class _Search:
         return any(self._yield_reproducing(variant.sums, [variant]))
 
     def _yield_reproducing(self, sums: HeavyPart, variants: Sequence[Variant]) -> Iterator[Variant]:
-        """Yield the variants that reproduce the node, tried on a few elements first, then on all.
+        """Yield the variants that reproduce the node. Each is tried on a few elements first, and then on all.
 
-        Batches of variants double in size. This is faster than choosing deciding elements if an early variant fits.
+        Batches of variants double in size. If an early variant fits, this is faster than choosing deciding elements.
         """
         if not self._elements or not self._accumulate(sums):
             return
         columns, recorded = self._columns[sums], self._recorded
         trial_places = np.arange(0, recorded.size, max(1, recorded.size // _TRIAL_ELEMENTS))
         trial_columns, trial_codes, start = columns.take(trial_places), recorded[trial_places], 0
-        untried = [variant for variant in variants if variant not in self._rates]
+        untried = [variant for variant in variants if variant not in self._match_rates]
         while start < len(untried):
             for variant, codes in all_codes(self._unit, trial_columns, untried[start : 2 * start + 1]):
                 self._tried += 1
-                self._rates[variant] = rate = float(np.mean(same_values(codes, trial_codes)))
+                self._match_rates[variant] = rate = float(np.mean(same_values(codes, trial_codes)))
                 if rate == 1.0 and all(
                     same_values(finish(unit, columns, variant), recorded).all()
                     for unit, columns, recorded in self._batches(sums, start=0)
@@ -441,7 +445,7 @@ class _Search:
             start = 2 * start + 1
 
     def _group_known_variants(self) -> Mapping[HeavyPart, Sequence[Variant]]:
-        """Group the known variants by their heavy part. Empty for a node without elements."""
+        """Group the known variants by their heavy part. The result is empty for a node without elements."""
         groups: dict[HeavyPart, list[Variant]] = {}
         for variant in known_variants(self._unit) if self._elements else ():
             groups.setdefault(variant.sums, []).append(variant)
@@ -449,19 +453,19 @@ class _Search:
 
     @property
     def _elements(self) -> int:
-        """Number of recorded elements in all samples, assuming that unread samples are like the first."""
+        """Number of recorded elements in all samples. A batch that was not read yet is assumed to be like the first."""
         return sum(self._sizes.values())
 
     def _prepare(self, sums: HeavyPart) -> bool:
-        """Accumulate the first sample and choose its deciding elements. Return whether that is possible."""
+        """Compute a heavy part of the first batch and choose its deciding elements. Return whether that succeeded."""
         if not self._accumulate(sums):
             return False
-        if sums not in self._deciding:
-            self._deciding[sums] = choose_deciding_elements(self._unit, self._columns[sums], self._recorded)
+        if sums not in self._deciding_elements:
+            self._deciding_elements[sums] = choose_deciding_elements(self._unit, self._columns[sums], self._recorded)
         return True
 
     def _accumulate(self, sums: HeavyPart) -> bool:
-        """Compute a heavy part of the first sample. Return whether that is possible."""
+        """Compute a heavy part of the first batch. Return whether that succeeded."""
         if sums in self._columns:
             return True
         try:
@@ -472,7 +476,7 @@ class _Search:
         recorded = self._source.codes(*self._source.batches[0])
         if not _is_same_shape(columns.shape, channels_first(recorded, self._unit).shape):
             recorded_shape = recorded.shape
-            lacks_attributes = self._unit.kind in _WINDOWED and not self._unit.attrs
+            lacks_attributes = self._unit.kind in _WINDOWED_KINDS and not self._unit.attrs
             hint = "; no attributes were recorded, such as pads and strides" if lacks_attributes else ""
             self._failure = f"the replay has shape {columns.shape}, but the recorded tensor has {recorded_shape}{hint}"
             return False
@@ -484,20 +488,26 @@ class _Search:
             ),
             columns,
         )
-        # A memo is valid for equal columns, however they were summed.
+        # Heavy parts with equal columns share a memo, although they accumulate differently.
         self._columns[sums] = replace(columns, memo=equal_columns.memo)
         return True
 
     def _try(self, sums: HeavyPart, variants: Sequence[Variant], *, rated: bool = True) -> None:
-        """Try variants of one heavy part on the deciding elements, and variants that pass on all others."""
-        deciding = self._deciding[sums]
+        """Try variants of one heavy part on the deciding elements, and those that pass on all elements.
+
+        Args:
+            sums: The heavy part.
+            variants: The variants.
+            rated: Whether to count the variants as tried, and keep their match rates.
+        """
+        deciding = self._deciding_elements[sums]
         deciding_codes = self._recorded[deciding.places]
         passing = []
         for variant, codes in all_codes(self._unit, self._columns[sums].take(deciding.places), variants):
             rate = np.count_nonzero(same_values(codes, deciding_codes)) / deciding_codes.size
             self._tried += rated
             if rated:
-                self._rates[variant] = rate
+                self._match_rates[variant] = rate
             if rate == 1.0:
                 passing.append(variant)
         self._matching += self._verify(sums, passing)
@@ -505,7 +515,7 @@ class _Search:
     def _verify(self, sums: HeavyPart, variants: Sequence[Variant]) -> list[Variant]:
         """Return the variants that reproduce every recorded element of every sample."""
         remaining = list(variants)
-        deciding: Decisive | None = self._deciding[sums]
+        deciding: Decisive | None = self._deciding_elements[sums]
         for unit, columns, recorded in self._batches(sums, start=0 if remaining else len(self._source.batches)):
             if deciding is None:
                 deciding = choose_deciding_elements(unit, columns, recorded)
@@ -533,23 +543,27 @@ class _Search:
             yield unit, accumulate(unit, sums), recorded
 
     def _try_fitted(self) -> None:
-        """Try significands of every width that the recorded codes allow, then limited shifts, then shifts before."""
+        """Try multipliers of every width that the recorded codes allow, then with limited shifts, then early shifts."""
         sums = HeavyPart()
-        if self._unit.kind not in PRODUCTS or sums not in self._deciding or not self._deciding[sums].consistent:
+        if (
+            self._unit.kind not in PRODUCTS
+            or sums not in self._deciding_elements
+            or not self._deciding_elements[sums].consistent
+        ):
             return
         for solve in (fitted_variants, limited_variants, shifted_variants):
-            variants = solve(self._unit, self._columns[sums], self._recorded, self._deciding[sums].places)
+            variants = solve(self._unit, self._columns[sums], self._recorded, self._deciding_elements[sums].places)
             self._tried += len(variants)
-            self._try(sums, [variant for variant in variants if variant not in self._rates], rated=False)
+            self._try(sums, [variant for variant in variants if variant not in self._match_rates], rated=False)
             if self._matching:
-                self._matching[:] = with_other_orders(self._unit, self._matching)
+                self._matching[:] = with_equal_orders(self._unit, self._matching)
                 return
 
     def _try_programs(self, sums: HeavyPart) -> int:
-        """Try programs of no known backend, first on a few elements that the best known variant misses.
+        """Try programs of no known backend, first on a few elements, many of which the best known variant gets wrong.
 
         Returns:
-            Deciding elements that the best known variant misses.
+            Number of deciding elements that the best known variant gets wrong.
         """
         sample = self._find_hardest_sample(sums)
         if sample is None:
@@ -557,10 +571,10 @@ class _Search:
         unit, columns, recorded, places, missed = sample
         trial_columns = columns.take(places)
         trial_codes = recorded[places]
-        untried = [variant for variant in programs(unit, sums) if variant not in self._rates]
+        untried = [variant for variant in programs(unit, sums) if variant not in self._match_rates]
         passing: list[Variant] = []
-        for start in range(0, len(untried), _BATCH):
-            trials = all_codes(unit, trial_columns, untried[start : start + _BATCH])
+        for start in range(0, len(untried), _BATCH_SIZE):
+            trials = all_codes(unit, trial_columns, untried[start : start + _BATCH_SIZE])
             passing += [variant for variant, codes in trials if np.array_equal(codes, trial_codes)]
         further_variants = [other_ending for variant in passing for other_ending in other_endings(variant)]
         self._tried += len(untried) + len(further_variants)
@@ -568,13 +582,15 @@ class _Search:
         return missed
 
     def _find_hardest_sample(self, sums: HeavyPart) -> tuple[Unit, Columns, np.ndarray, np.ndarray, int] | None:
-        """Find the first sample that the best known variant of given sums gets wrong.
+        """Find the first batch that the best known variant with a given heavy part gets wrong.
 
         Returns:
-            Unit, columns, recorded codes, a few positions to try, and the number of wrong deciding elements, or None if
-                no program can reproduce that sample.
+            Unit, columns, recorded codes, a few positions to try, and the number of wrong deciding elements. None if
+                there is no such batch, or no program can reproduce it.
         """
-        best_variant = max((v for v in self._rates if v.sums == sums), key=self._rates.__getitem__, default=None)
+        best_variant = max(
+            (v for v in self._match_rates if v.sums == sums), key=self._match_rates.__getitem__, default=None
+        )
         if best_variant is None:
             return None
         for unit, columns, recorded in self._batches(sums):
@@ -607,21 +623,21 @@ class _Search:
             novel=self._novel,
             given=given_ratio(self._unit),
         )
-        if not self._rates or not self._elements:
+        if not self._match_rates or not self._elements:
             reason = "its output has no elements" if not self._elements else "no variant could be tried"
             return replace(finding, reason=self._failure or reason)
         matching = tuple(self._matching)
         fitting = set(matching)
-        rejected = [variant for variant in self._rates if variant not in fitting]
+        rejected = [variant for variant in self._match_rates if variant not in fitting]
         if not ranked:
             return replace(finding, matching=matching)
-        rejected.sort(key=lambda variant: -self._rates[variant])
-        simplest = next(iter(self._rates))
+        rejected.sort(key=lambda variant: -self._match_rates[variant])
+        simplest = next(iter(self._match_rates))
         rivals = rejected[:RUNNER_UP_CANDIDATES]
         shares, missed = self._reproduced_shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
         finding = replace(finding, elements=self._elements)  # all samples have been read by now
-        # Among ties the first variant wins, which is the simplest.
-        ranks = {variant: rank for rank, variant in enumerate(self._rates)}
+        # Ties go to the variant that was tried first, which is the simplest.
+        ranks = {variant: rank for rank, variant in enumerate(self._match_rates)}
         order = sorted(((shares[v], v) for v in rivals), key=lambda pair: (-pair[0], ranks[pair[1]]))
         if matching:
             shape = shape_of(self._unit, {sums: self._columns[sums] for sums in {v.sums for v in matching}})
@@ -654,13 +670,15 @@ class _Search:
                     is_right = same_values(finish(unit, columns, variant), recorded)
                     right_counts[variant] += int(np.count_nonzero(is_right))
                     if not is_right.all():
-                        missed_inputs[variant].append(_inputs_at(unit, columns, np.flatnonzero(~is_right)[:_WITNESSES]))
+                        missed_inputs[variant].append(
+                            _program_inputs_at(unit, columns, np.flatnonzero(~is_right)[:_MAX_WITNESSES])
+                        )
         return {variant: count / self._elements for variant, count in right_counts.items()}, missed_inputs
 
 
-def _inputs_at(unit: Unit, columns: Columns, positions: np.ndarray) -> np.ndarray:
-    """Return the program inputs at the given elements, with the number of their parameters: (elements, numbers)."""
-    key = parameters(unit, columns)
+def _program_inputs_at(unit: Unit, columns: Columns, positions: np.ndarray) -> np.ndarray:
+    """Return the program inputs of the given elements, one row each, after the number of their parameter set."""
+    key = number_parameter_sets(unit, columns)
     parameter_sets = np.zeros(positions.size) if key is None else np.broadcast_to(key, (columns.size,))[positions]
     return np.stack(
         [parameter_sets, *(np.broadcast_to(a, columns.shape).reshape(-1)[positions] for a in columns.values)], axis=1

@@ -1,11 +1,11 @@
 """Chooses the recorded elements that decide between arithmetics: usually a few hundred, for a tensor of any size.
 
-A program maps one number to one code and never decreases, as long as no step wraps around. If it gives the recorded
-code for the smallest and for the largest number recorded with that code, it gives that code for all numbers between.
-These two elements of each code (and each channel, if parameters vary along the channels) decide for the whole tensor.
-They are also the elements closest to the limits between codes, where arithmetics differ. For functions of one or two
-codes, one element of each combination decides. If a program reads several real numbers, a random sample is used
-instead, and variants that pass it are computed in full. Begin at `choose_deciding_elements`.
+A program maps a number to a code and never decreases, as long as no step wraps around. So if it gives a code for the
+smallest and for the largest number recorded with that code, it gives that code for all numbers between them. These two
+elements of each code (and of each channel, if parameters vary along the channels) decide for the whole tensor. They are
+also the elements closest to the limits between codes, where arithmetics differ. For functions of one or two codes, one
+element of each combination of codes decides. For programs that read several real numbers, a random sample is used
+instead, and variants that pass on it are computed in full. Begin at `choose_deciding_elements`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from qdebug.replay.steps import STEPS
 from qdebug.replay.unit import PAIRS, Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["Decisive", "choose_deciding_elements", "never_decreases", "parameters"]
+__all__ = ["Decisive", "choose_deciding_elements", "is_non_decreasing", "number_parameter_sets"]
 
-_MONOTONE = frozenset(
+_MONOTONE_KINDS = frozenset(
     {"conv", "linear", "average_pool", "global_average_pool", "reduce_mean", "requantize", "quantize", "mul"}
 )
 _MAX_TABLE = 1 << 22
@@ -35,21 +35,21 @@ _MAX_TABLE = 1 << 22
 _BLOCK = 1 << 20
 """Number of elements between two checkpoints."""
 _MIN_TABLE = 1 << 18
-"""Number of groups up to which a table is used whatever the count of numbers."""
+"""Number of groups up to which a table is used even for few numbers."""
 _MAX_PACKED = np.iinfo(np.int64).max
-"""Limit for a number packed with its position into one integer."""
+"""Largest integer that a number and its position can be packed into."""
 _SEED = 20250217
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decisive:
-    """Elements that decide between variants.
+    """The elements of a tensor that decide between variants.
 
     Args:
         places: Their flat positions.
-        complete: Whether a non-decreasing program that reproduces these reproduces all.
-        every: Whether any program that reproduces these reproduces all.
-        consistent: Whether any non-decreasing program can reproduce these.
+        complete: Whether a non-decreasing program that reproduces them reproduces the whole tensor.
+        every: Whether any program that reproduces them reproduces the whole tensor.
+        consistent: Whether a non-decreasing program can reproduce them at all.
     """
 
     places: np.ndarray
@@ -58,12 +58,12 @@ class Decisive:
     consistent: bool = True
 
     def settles(self, variant: Variant) -> bool:
-        """Return whether a variant that reproduces these elements reproduces all."""
-        return self.every or (self.complete and never_decreases(variant))
+        """Return whether a variant reproduces the whole tensor if it reproduces these elements."""
+        return self.every or (self.complete and is_non_decreasing(variant))
 
 
-def never_decreases(variant: Variant) -> bool:
-    """Return whether a variant's program is non-decreasing and never wraps around."""
+def is_non_decreasing(variant: Variant) -> bool:
+    """Return whether a variant's program is non-decreasing, because none of its steps wraps around."""
     return not any(STEPS[step.op].wraps for step in (*variant.requantize, *variant.operand))
 
 
@@ -72,13 +72,13 @@ def choose_deciding_elements(unit: Unit, columns: Columns, recorded: np.ndarray)
 
     Args:
         unit: The unit.
-        columns: The numbers that programs start from, complete.
+        columns: The inputs of programs, for all elements.
         recorded: Recorded codes, flat, channels first.
     """
     if recorded.size <= ALL_DECIDING_MAX_ELEMENTS:
         return Decisive(places=np.arange(recorded.size), every=True)
-    key = parameters(unit, columns)
-    if key is not None and len(columns.values) == 1 and unit.kind in _MONOTONE and _has_positive_scales(unit):
+    key = number_parameter_sets(unit, columns)
+    if key is not None and len(columns.values) == 1 and unit.kind in _MONOTONE_KINDS and _has_positive_scales(unit):
         return _extremes_of_codes(columns.values[0].reshape(-1), recorded, key)
     if key is not None and all(array.dtype.kind in "iu" for array in columns.values):
         combinations = _one_per_combination(
@@ -97,8 +97,16 @@ def _has_positive_scales(unit: Unit) -> bool:
     return all(bool(np.all(np.isfinite(scale) & (scale > 0))) for scale in scales)
 
 
-def parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
-    """Number the parameter sets of the elements, flat, or return None if that takes too long."""
+def number_parameter_sets(unit: Unit, columns: Columns) -> np.ndarray | None:
+    """Return the number of each element's set of parameters, flat, or None for units with many different sets.
+
+    Elements with the same set, such as those of a channel, have the same scales and bias. If all elements have the same
+    set, the result has a single element.
+
+    Args:
+        unit: The unit.
+        columns: Its columns.
+    """
     shape = columns.shape
     parts = [part for part in (columns.member, columns.count) if part is not None and np.size(part) > 1]
     if len(parts) > 1 or unit.out.scale.size > 1 or any(operand.scale.size > 1 for operand in unit.operands[:1]):
@@ -116,23 +124,23 @@ def parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
 
 
 def _extremes_of_codes(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarray) -> Decisive:
-    """Choose the smallest and the largest number of each code and each set of parameters."""
+    """Choose the elements with the smallest and the largest number for each code and set of parameters."""
     sets = None if key.size == 1 else key
     low, high = (
         _extreme_numbers(numbers, recorded, sets)
         if recorded.size <= _BLOCK
-        else _ends_of_blocks(numbers, recorded, sets)
+        else _extreme_numbers_by_blocks(numbers, recorded, sets)
     )
-    # Monotonic rounding needs the largest number of each code to lie below the smallest of the next code.
+    # A non-decreasing program exists only if the largest number of each code lies below the smallest of the next code.
     together = np.ones(low.size - 1, bool) if sets is None else sets[low[1:]] == sets[low[:-1]]
     consistent = bool(np.all(numbers[high[:-1]][together] < numbers[low[1:]][together]))
     return Decisive(places=_sorted_union(low, high), complete=True, consistent=consistent)
 
 
-def _ends_of_blocks(
+def _extreme_numbers_by_blocks(
     numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Like `_ends`, but block by block: the ends of the whole are among the ends of its blocks."""
+    """Like `_extreme_numbers`, but computed block by block: the extremes are among the extremes of the blocks."""
     positions = []
     for begin in range(0, recorded.size, _BLOCK):
         checkpoint()
@@ -147,7 +155,7 @@ def _ends_of_blocks(
 
 
 def _sorted_union(*positions: np.ndarray) -> np.ndarray:
-    """Return the sorted union of positions."""
+    """Return the sorted union of several arrays of positions."""
     all_positions = np.sort(np.concatenate(positions))
     return np.asarray(all_positions[_change_positions(all_positions)])
 
@@ -155,18 +163,21 @@ def _sorted_union(*positions: np.ndarray) -> np.ndarray:
 def _extreme_numbers(
     numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find a smallest and a largest number of each code and each set of parameters, by set and code.
+    """Find the smallest and the largest number of each code and set of parameters.
 
     Args:
         numbers: The numbers.
         recorded: Their codes.
-        sets: Numbers of their sets of parameters, starting from 0, or None for one set.
+        sets: Number of the set of parameters of each, from 0, or None for a single set.
+
+    Returns:
+        The positions of the smallest and of the largest numbers, ordered by set and code.
     """
-    ends = _ends_in_a_table(numbers, recorded, sets)
+    ends = _extreme_numbers_by_table(numbers, recorded, sets)
     if ends is not None:
         return ends
     if sets is None and recorded.nbytes == recorded.size:
-        order = np.argsort(recorded, kind="stable")  # a radix sort: much faster than sorting the numbers
+        order = np.argsort(recorded, kind="stable")  # a radix sort of 8-bit codes, much faster than sorting the numbers
         starts = _change_positions(recorded[order])
         pieces = [order[start:end] for start, end in zip(starts, [*starts[1:], order.size], strict=True)]
         low = np.array([piece[numbers[piece].argmin()] for piece in pieces])
@@ -177,11 +188,14 @@ def _extreme_numbers(
     return order[starts], order[np.append(starts[1:], order.size) - 1]
 
 
-def _ends_in_a_table(
+def _extreme_numbers_by_table(
     numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Find the ends without sorting, packing each number with its position, or return None for too large a table."""
-    integers = _integers(numbers)
+    """Like `_extreme_numbers`, but without sorting: numbers are packed with their positions. None if that overflows.
+
+    Also None for fractional numbers, and if the table of codes and sets would be too large.
+    """
+    integers = _as_integers(numbers)
     if integers is None or recorded.dtype.kind not in "iu":
         return None
     numbers = integers
@@ -197,7 +211,8 @@ def _ends_in_a_table(
     positions = np.arange(numbers.size)
     low, high = np.full(size, _MAX_PACKED), np.full(size, -1)
     np.minimum.at(low, group, packed + positions)
-    # Among equal numbers keep the last, as a stable sort would; with a single set of 8-bit codes keep the first.
+    # Of equal numbers, keep the last, as the sort in `_extreme_numbers` does. For a single set of 8-bit codes, keep the
+    # first, as `argmax` does there.
     first_of_equals = sets is None and recorded.nbytes == recorded.size
     np.maximum.at(high, group, packed + (positions[::-1] if first_of_equals else positions))
     is_used = high >= 0
@@ -205,8 +220,8 @@ def _ends_in_a_table(
     return low, numbers.size - 1 - high if first_of_equals else high
 
 
-def _integers(numbers: np.ndarray) -> np.ndarray | None:
-    """Return numbers as integers, or None if any is fractional. Exact sums may be stored in floating point."""
+def _as_integers(numbers: np.ndarray) -> np.ndarray | None:
+    """Return numbers as integers, or None if any is fractional. Exact integer sums may be stored as floats."""
     if numbers.dtype.kind in "iu":
         return numbers
     with np.errstate(invalid="ignore"):
@@ -224,7 +239,7 @@ def _change_positions(*sorted_columns: np.ndarray) -> np.ndarray:
 
 
 def _one_per_combination(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarray) -> Decisive | None:
-    """Choose one element of each combination of numbers, or return None if there are too many to number."""
+    """Choose one element of each combination of numbers, or return None if there are too many combinations."""
     size = int(key.max(initial=0)) + 1
     ranges = []
     for array in numbers:
@@ -246,9 +261,9 @@ def _one_per_combination(numbers: list[np.ndarray], recorded: np.ndarray, key: n
             np.multiply(value, count, out=value)
             np.add(value, part - low, out=value, casting="unsafe")
     positions, inconsistent = (
-        _first_in_a_table(combined, size, recorded) if small else _first_of_each(combined, recorded)
+        _first_of_each_by_table(combined, size, recorded) if small else _first_of_each(combined, recorded)
     )
-    # Equal numbers with different codes fit no function; keep elements that prove this.
+    # No function maps equal numbers to different codes. Keep elements that show this.
     return Decisive(
         places=_sorted_union(positions, inconsistent[:DECIDING_MAX_ELEMENTS]),
         complete=True,
@@ -257,19 +272,22 @@ def _one_per_combination(numbers: list[np.ndarray], recorded: np.ndarray, key: n
     )
 
 
-def _first_in_a_table(numbers: np.ndarray, size: int, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find the first element of each number, and the elements whose code differs from the first of their number.
+def _first_of_each_by_table(numbers: np.ndarray, size: int, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find the first element with each number, and all elements whose code differs from that of the first.
 
     Args:
-        numbers: Numbers in 0..size-1.
-        size: Number of distinct values.
+        numbers: Numbers from 0 to size - 1.
+        size: Upper bound of the numbers.
         recorded: The codes.
+
+    Returns:
+        The positions of the first elements, and those of the deviating elements.
     """
     table = np.full(size, -1, np.int64)
     for begin in reversed(range(0, numbers.size, _BLOCK)):
         checkpoint()
         block_numbers = numbers[begin : begin + _BLOCK]
-        # Reversed, so the first element of each number is written last.
+        # Positions are written in reverse, so that the first of each number is written last and stays.
         table[block_numbers[::-1]] = np.arange(begin + block_numbers.size - 1, begin - 1, -1)
     inconsistent, codes = [], recorded[table]
     for begin in range(0, numbers.size, _BLOCK):
@@ -280,6 +298,6 @@ def _first_in_a_table(numbers: np.ndarray, size: int, recorded: np.ndarray) -> t
 
 
 def _first_of_each(numbers: np.ndarray, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Like `_first_in_a_table`, for any numbers."""
+    """Like `_first_of_each_by_table`, but by sorting, for numbers without an upper bound."""
     _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
     return first, np.flatnonzero(recorded[first[inverse]] != recorded)

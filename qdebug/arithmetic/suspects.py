@@ -1,4 +1,4 @@
-"""Known kernel mistakes on codes, as units: the node as computed if its kernel ignored or confused a parameter.
+"""Known kernel mistakes on codes, each as the unit that a kernel with the mistake computes.
 
 If a mistake reproduces every recorded element, it is the likely cause, and more informative than any pattern of the
 wrong elements. Begin at `suspects`. `qdebug.arithmetic.mistakes.known` contains the mistakes on real numbers.
@@ -29,19 +29,19 @@ __all__ = ["Suspect", "flip_sign_bit", "suspects"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A mistake of a kernel.
+    """A mistake of a kernel on codes.
 
     Args:
         name: Unique name.
         pattern: The pattern that it causes: a key of `qdebug.arithmetic.patterns.residual.PATTERNS`.
         likely: The mistake in words.
-        unit: The node with the mistake.
-        accumulate: A different method of summing products, or "" for the right one.
-        casts: Bit widths that results are cast to before and after the zero point is added, see `_CASTS`.
-        resigned: Whether the recorded codes have the opposite signedness.
+        unit: The unit that a kernel with the mistake computes.
+        accumulate: A wrong way of summing products, or "" for the right one.
+        casts: How results are cast before and after the zero point is added, see `_CASTS`.
+        has_opposite_signedness: Whether the recorded codes have the opposite signedness.
         arithmetic: The arithmetic with the mistake, or None for the right one.
-        late: Axis (channels first) and number of places by which each index is written late, or None. The content of
-            the first or last place is then undetermined.
+        late: Axis (channels first) and number of positions by which results are written late, or None. The first or
+            last index of the axis is then undetermined.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Suspect:
     unit: Unit
     accumulate: str = ""
     casts: tuple[str, str] = ("", "sat")
-    resigned: bool = False
+    has_opposite_signedness: bool = False
     arithmetic: Variant | None = None
     late: tuple[int, int] | None = None
 
     def determined_codes(self, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return recorded codes moved back to their positions, flat, and the positions that the mistake determines.
+        """Return the recorded codes with a late write undone, flat, and the positions that the mistake determines.
 
         Args:
             recorded: The codes, channels first.
@@ -74,8 +74,8 @@ class Suspect:
             variant: The right arithmetic.
 
         Raises:
-            KernelError: The variant does not fit it.
-            UsageError: Likewise.
+            KernelError: The unit does not support the variant.
+            UsageError: The variant has no multiplier for the unit's scales.
         """
         variant = self.arithmetic or variant
         variant = replace(variant, accumulate=self.accumulate) if self.accumulate else variant
@@ -90,16 +90,19 @@ class Suspect:
         cast_before_zero_point, cast_after_zero_point = self.casts
         low, high = out.clamp or out.limits
         if cast_before_zero_point:
-            codes = _cast_whole(codes - zero, cast_before_zero_point, out.dtype) + zero
+            codes = _cast_integers(codes - zero, cast_before_zero_point, out.dtype) + zero
         if cast_after_zero_point != "sat":
-            codes = _cast_whole(codes, cast_after_zero_point, out.dtype)
+            codes = _cast_integers(codes, cast_after_zero_point, out.dtype)
         return np.asarray(np.clip(codes, low, high).astype(out.dtype))
 
 
-def _cast_whole(values: np.ndarray, cast: str, dtype: np.dtype) -> np.ndarray:
-    """Cast whole numbers to a type, or to 16 bits with the same signedness, by saturating or wrapping.
+def _cast_integers(values: np.ndarray, cast: str, dtype: np.dtype) -> np.ndarray:
+    """Cast integers to a type, or to 16 bits with the same signedness, by saturating or wrapping.
 
-    "abs" drops their sign, as a conversion of the magnitude does.
+    Args:
+        values: The integers.
+        cast: "sat", "wrap", "sat16" or "wrap16". "abs" only drops the sign.
+        dtype: The type.
     """
     if cast == "abs":
         return np.asarray(np.abs(values))
@@ -120,14 +123,14 @@ _CASTS = {
     ),
     "magnitudes": (("", "abs"), "negative codes lose their sign instead of becoming 0"),
 }
-"""Casts of results before and after the zero point is added, and the mistake in words."""
+"""Casts of results before and after the zero point is added, and the mistake in words, by name of the mistake."""
 
 
 def suspects(unit: Unit) -> Iterator[Suspect]:
-    """Yield the mistakes that a kernel could make in computing a unit and that would show in its codes."""
+    """Yield the mistakes that a kernel could make in computing a unit and that would change its codes."""
     yield from _bias_mistakes(unit)
     yield from _zero_point_mistakes(unit)
-    yield from _early_zero_point(unit)
+    yield from _early_zero_point_mistakes(unit)
     yield from _scale_mistakes(unit)
     yield from _convention_mistakes(unit)
     yield from _padding_mistakes(unit)
@@ -137,16 +140,16 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
     yield from _sum_width_mistakes(unit)
     yield from _narrow_pool_mistakes(unit)
     yield from _cast_mistakes(unit)
-    yield from _late_writes(unit)
+    yield from _misplaced_writes(unit)
     yield from _table_mistakes(unit)
     if unit.out.clamp is not None:
         free = replace(unit, out=replace(unit.out, clamp=None))
         yield Suspect(name="no clamp", pattern="clamp", likely="the activation's range is not applied", unit=free)
-    yield from _clip_bounds(unit)
+    yield from _rounded_clip_bounds(unit)
 
 
-def _clip_bounds(unit: Unit) -> Iterator[Suspect]:
-    """Yield a Clip that clamps the codes that it reads, so that its bounds are rounded to codes.
+def _rounded_clip_bounds(unit: Unit) -> Iterator[Suspect]:
+    """Yield mistakes in which a Clip clamps its input codes, so that its bounds are rounded to codes of the input.
 
     Like the clamp in OpenVINO's low precision transformations (src/common/low_precision_transformations/src/clamp.cpp).
     """
@@ -178,7 +181,7 @@ def _clip_bounds(unit: Unit) -> Iterator[Suspect]:
 
 
 def _cast_mistakes(unit: Unit) -> Iterator[Suspect]:
-    """Yield results that are cast to their type differently, or too early."""
+    """Yield mistakes in which results are cast to their type in a wrong way, or before the zero point is added."""
     if unit.out.dtype.kind not in "iu":
         return
     has_zero_point = unit.out.zero_point.size == 1 and np.any(unit.out.zero_point)
@@ -188,8 +191,8 @@ def _cast_mistakes(unit: Unit) -> Iterator[Suspect]:
             yield Suspect(name=name, pattern="wrapped", likely=likely, unit=unit, casts=casts)
 
 
-def _late_writes(unit: Unit) -> Iterator[Suspect]:
-    """Yield products that are written one row, column or channel too late or too early."""
+def _misplaced_writes(unit: Unit) -> Iterator[Suspect]:
+    """Yield mistakes in which products are written one row, column or channel too late or too early."""
     if unit.kind not in ("conv", "linear"):
         return
     layout = layout_of(unit, unit.operands[0].codes.ndim - 1)
@@ -277,7 +280,7 @@ def _zero_point_mistakes(unit: Unit) -> Iterator[Suspect]:
         likely = "the differences from the zero points of both operands wrap around in 8 bits"
         yield Suspect(name="wrapped both", pattern="growing", likely=likely, unit=both)
     yield from _zero_points_off_by_one(unit)
-    yield from _exchanged_zero_points(unit)
+    yield from _swapped_zero_points(unit)
     zero = unit.out.zero_point
     if unit.out.dtype.kind in "iu" and np.any(zero):
         bare_out = replace(unit.out, zero_point=np.zeros_like(zero))
@@ -289,8 +292,8 @@ def _zero_point_mistakes(unit: Unit) -> Iterator[Suspect]:
         )
 
 
-def _exchanged_zero_points(unit: Unit) -> Iterator[Suspect]:
-    """Yield a product whose operands have each other's zero point."""
+def _swapped_zero_points(unit: Unit) -> Iterator[Suspect]:
+    """Yield the mistake of swapping the zero points of a product's operands."""
     if unit.kind not in ("conv", "linear") or len(unit.operands) != len(("first", "second")):
         return
     zeros = [np.asarray(operand.zero_point, np.int32) for operand in unit.operands]
@@ -304,8 +307,8 @@ def _exchanged_zero_points(unit: Unit) -> Iterator[Suspect]:
         yield Suspect(name="exchanged zero points", pattern="constant_per_channel", likely=likely, unit=exchanged)
 
 
-def _early_zero_point(unit: Unit) -> Iterator[Suspect]:
-    """Yield the output's zero point added to the sums, so that it gets scaled as well."""
+def _early_zero_point_mistakes(unit: Unit) -> Iterator[Suspect]:
+    """Yield the mistake of adding the output's zero point to the sums, so that it gets scaled as well."""
     zero = unit.out.zero_point
     is_integer_bias = unit.bias is None or (unit.bias.dtype.kind in "iu" and unit.bias_scale is None)
     if unit.kind not in ("conv", "linear") or not is_integer_bias or zero.size > 1 or not np.any(zero):
@@ -322,7 +325,7 @@ def _early_zero_point(unit: Unit) -> Iterator[Suspect]:
 
 
 def _zero_points_off_by_one(unit: Unit) -> Iterator[Suspect]:
-    """Yield zero points off by one code, as from a different rounding. Weights usually have none."""
+    """Yield zero points that are off by one, as from another rounding. Weights are left out: they usually have none."""
     sides = (("output", unit.out.dtype, unit.out.zero_point), ("first operand", None, unit.operands[0].zero_point))
     for name, dtype, zero_array in sides:
         code_dtype = np.dtype(dtype or unit.operands[0].codes.dtype)
@@ -358,8 +361,8 @@ def _wrapped_to_8_bits(operand: Operand) -> Operand | None:
 
 
 def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
-    yield from _codes_passed_on(unit)
-    yield from _confused_operand_scales(unit)
+    yield from _unrescaled_concatenations(unit)
+    yield from _confused_operand_parameters(unit)
     yield from _requantization_mistakes(unit)
     for position, operand in enumerate(unit.operands):
         scale = operand.scale
@@ -372,8 +375,8 @@ def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
             ("moved scale", np.roll(flat, 1), "the scales are shifted by one channel"),
             ("scale moved back", np.roll(flat, -1), "each channel has the scale of the next one"),
             ("turned scale", flat[::-1], "the scales are read in reverse order"),
-            *_scales_of_groups(unit, flat),
-            *_scales_in_turn(flat),
+            *_scales_confused_with_groups(unit, flat),
+            *_scales_reused_cyclically(flat),
         ):
             mistaken_operand = replace(operand, scale=mistaken.reshape(scale.shape).copy())
             yield Suspect(
@@ -384,8 +387,8 @@ def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
             )
 
 
-def _scales_in_turn(scales: np.ndarray) -> Iterator[tuple[str, np.ndarray, str]]:
-    """Yield per-channel scales of which only the first ones are read, as many as a kernel holds at once."""
+def _scales_reused_cyclically(scales: np.ndarray) -> Iterator[tuple[str, np.ndarray, str]]:
+    """Yield mistakes in which only the first scales, as many as a kernel holds at once, are used over and over."""
     for count in (block for block in KERNEL_BLOCKS if block < scales.size):
         yield (
             f"scale modulo {count}",
@@ -394,22 +397,22 @@ def _scales_in_turn(scales: np.ndarray) -> Iterator[tuple[str, np.ndarray, str]]
         )
 
 
-def _scales_of_groups(unit: Unit, scales: np.ndarray) -> Iterator[tuple[str, np.ndarray, str]]:
-    """Yield per-channel scales that are read by group number, or repeated for each group."""
+def _scales_confused_with_groups(unit: Unit, scales: np.ndarray) -> Iterator[tuple[str, np.ndarray, str]]:
+    """Yield mistakes in which per-channel scales are indexed by group, or those of the first group are repeated."""
     groups = unit.groups
-    if unit.kind != "conv" or groups < _MANY or scales.size % groups or scales.size == groups:
+    if unit.kind != "conv" or groups < _MIN_GROUPS or scales.size % groups or scales.size == groups:
         return
     group_size = scales.size // groups
     yield "group scale", np.repeat(scales[:groups], group_size), "the scales are indexed by group, not by channel"
     yield "same scales", np.tile(scales[:group_size], groups), "the scales of the first group are used for all groups"
 
 
-_MANY = 2
+_MIN_GROUPS = 2
 """Minimum number of groups that can be confused."""
 
 
 def _requantization_mistakes(unit: Unit) -> Iterator[Suspect]:
-    """Yield results with the scale or zero point of the operand, or both, instead of the output's."""
+    """Yield mistakes in which the result has the scale or zero point of the operand, or both."""
     if len(unit.operands) != 1 or unit.out.dtype != unit.operands[0].codes.dtype or unit.out.dtype.kind not in "iu":
         return
     out, operand = unit.out, unit.operands[0]
@@ -427,8 +430,8 @@ def _requantization_mistakes(unit: Unit) -> Iterator[Suspect]:
             yield Suspect(name=f"own {name}", pattern="factor", likely=likely, unit=replace(unit, out=mistaken))
 
 
-def _codes_passed_on(unit: Unit) -> Iterator[Suspect]:
-    """Yield joined operands of which one keeps its codes, or all do, although the result has another scale."""
+def _unrescaled_concatenations(unit: Unit) -> Iterator[Suspect]:
+    """Yield concatenations in which one operand, or all, keep their codes although the output has another scale."""
     out = unit.out
     if unit.kind != "concat" or out.scale.size != 1:
         return
@@ -445,8 +448,8 @@ def _codes_passed_on(unit: Unit) -> Iterator[Suspect]:
         yield Suspect(name=f"codes of {title}", pattern="factor", likely=likely, unit=replace(unit, operands=operands))
 
 
-def _confused_operand_scales(unit: Unit) -> Iterator[Suspect]:
-    """Yield operands with swapped scales. Products do not reveal them."""
+def _confused_operand_parameters(unit: Unit) -> Iterator[Suspect]:
+    """Yield operands with swapped or shared scales and zero points. Products are left out: they do not reveal this."""
     scales = [operand.scale for operand in unit.operands]
     if unit.kind not in ("add", "sub", "div", "concat") or len(scales) < 2 or any(scale.size > 1 for scale in scales):
         return
@@ -460,7 +463,7 @@ def _confused_operand_scales(unit: Unit) -> Iterator[Suspect]:
         ("swapped numbers", list(zip(scales, zeros, strict=True))[::-1], "swapped"),
     ):
         if len({int(np.reshape(zero, -1)[0]) for zero in zeros}) == 1 or len(dtypes) > 1:
-            break  # the scales alone make the difference
+            break  # zero points are equal, or cannot be exchanged, so only the scales are
         operands = tuple(
             replace(operand, scale=scale, zero_point=zero)
             for operand, (scale, zero) in zip(unit.operands, numbers, strict=True)
@@ -479,7 +482,7 @@ def _confused_operand_scales(unit: Unit) -> Iterator[Suspect]:
 
 
 def _convention_mistakes(unit: Unit) -> Iterator[Suspect]:
-    """Yield scales and zero points in different conventions: an added offset, steps per unit."""
+    """Yield scales and zero points in other conventions: offsets that are added, or reciprocal scales."""
     sides = [operand for operand in unit.operands if operand.codes.dtype.kind in "iu"]
     if any(np.any(side.zero_point) for side in sides) or (unit.out.dtype.kind in "iu" and np.any(unit.out.zero_point)):
         negated = tuple(replace(side, zero_point=-side.zero_point.astype(np.int32)) for side in unit.operands)
@@ -529,7 +532,7 @@ def _padding_mistakes(unit: Unit) -> Iterator[Suspect]:
 
 
 def _dilation_mistakes(unit: Unit) -> Iterator[Suspect]:
-    """Yield dilations that are ignored or confused."""
+    """Yield mistakes in which dilations are ignored or confused."""
     if unit.kind != "conv" or unit.transposed:
         return
     for number, (likely, attrs) in enumerate(other_dilations(unit.attrs, unit.operands[1].codes.shape[2:])):
@@ -537,7 +540,7 @@ def _dilation_mistakes(unit: Unit) -> Iterator[Suspect]:
 
 
 def _shifted_padding(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
-    """Yield paddings with the same total but more at the other end."""
+    """Yield paddings with the same total per axis, but distributed differently between begin and end."""
     half = len(pads) // 2
     sums = [begin + end for begin, end in zip(pads[:half], pads[half:], strict=True)]
     for name, begins in (("end", [0] * half), ("start", sums), ("swapped", list(pads[half:]))):
@@ -552,7 +555,7 @@ def _shifted_padding(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
 
 
 def _sign_mistakes(unit: Unit) -> Iterator[Suspect]:
-    """Yield codes with the wrong signedness: bits read as the other type, or shifted by half their range."""
+    """Yield mistakes of signedness: bits are read as the other type, or codes are off by half their range."""
     for position, (operand, name) in enumerate(zip(unit.operands, ("first", "second"), strict=False)):
         dtype = operand.codes.dtype
         if dtype.kind not in "iu":
@@ -573,11 +576,11 @@ def _sign_mistakes(unit: Unit) -> Iterator[Suspect]:
             )
     if unit.out.dtype.kind in "iu":
         likely = "the signedness of the recorded output contradicts its quantization"
-        yield Suspect(name="output sign", pattern="signedness", likely=likely, unit=unit, resigned=True)
+        yield Suspect(name="output sign", pattern="signedness", likely=likely, unit=unit, has_opposite_signedness=True)
 
 
 def _table_mistakes(unit: Unit) -> Iterator[Suspect]:
-    """Yield tables that are read one code off on one side of real 0, and tables of different functions."""
+    """Yield lookup tables that are read one code off on one side of real 0, and tables of other functions."""
     if unit.kind != "lookup" or unit.operands[0].codes.dtype.kind not in "iu":
         return
     operand = unit.operands[0]
@@ -610,7 +613,7 @@ def flip_sign_bit(codes: np.ndarray) -> np.ndarray:
 
 
 def _filter_layout_mistakes(unit: Unit) -> Iterator[Suspect]:
-    """Yield filters that are read in a different memory layout."""
+    """Yield mistakes in which filters are transposed or mirrored."""
     if unit.kind != "conv" or unit.operands[1].codes.ndim != 4:
         return
     weight = unit.operands[1]
@@ -625,7 +628,7 @@ def _filter_layout_mistakes(unit: Unit) -> Iterator[Suspect]:
 
 
 def _sum_width_mistakes(unit: Unit) -> Iterator[Suspect]:
-    """Yield sums that are kept in 16 bits throughout."""
+    """Yield mistakes in which sums of products are kept in 16 bits."""
     if unit.kind not in ("conv", "linear") or unit.transposed or count_products(unit) > SEQUENTIAL_SUMS_MAX_PRODUCTS:
         return
     orders = (
@@ -645,7 +648,7 @@ def _sum_width_mistakes(unit: Unit) -> Iterator[Suspect]:
 
 
 def _narrow_pool_mistakes(unit: Unit) -> Iterator[Suspect]:
-    """Yield averages whose sum of codes is kept in 16 bits, which a large window exceeds."""
+    """Yield mistakes in which the sum of codes in an average is kept in 16 bits, which a large window exceeds."""
     if unit.kind not in _INTEGER_MEANS or unit.operands[0].codes.dtype.itemsize > 1:
         return
     for number, text in enumerate(_INTEGER_MEANS[unit.kind]):
@@ -665,7 +668,7 @@ _INTEGER_MEANS = {
     "global_average_pool": ("m=f32:x/(y*n)",),
     "reduce_mean": ("m=f32:x/(y*n)",),
 }
-"""Arithmetics of averages that sum codes."""
+"""Variants of averages that sum codes, by kind."""
 
 
 def _with_operand(unit: Unit, position: int, operand: Operand) -> Unit:

@@ -1,7 +1,7 @@
-"""Quantized nodes of a recording as units, with recorded operands and output, sample by sample. Begin at `Units.find`.
+"""Provides the quantized nodes of a recording as units, with recorded operands and outputs. Begin at `Units.find`.
 
-A node is a unit if its operator carries its own scales (QLinearConv), if it is a plain operator on recorded codes (as
-in dumps of accelerators), or if it ends a group of a QDQ graph that the backend computed as one node.
+A node is a unit if its operator reads scales (QLinearConv), if it is a float operator on recorded codes (as in dumps of
+accelerators), or if it ends a group of a QDQ graph that the backend computed as one node.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ Place = tuple[int, int]
 
 
 class _LastUnit:
-    """Cache of the last unit: a search requests the unit of its first sample several times."""
+    """Caches the last unit, because a search requests the unit of its first sample several times."""
 
     def __init__(self) -> None:
-        self._known: tuple[tuple[str, tuple[Place, ...]], Unit] | None = None
+        self._cached: tuple[tuple[str, tuple[Place, ...]], Unit] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _LastUnit, ()  # pickle an empty cache: its arrays would be copied to every process
+        return _LastUnit, ()  # pickle an empty cache, because its arrays would be copied to every process
 
     def get(self, tensor: str, places: tuple[Place, ...], make: Callable[[], Unit]) -> Unit:
         """Return the unit of a tensor for given samples and steps, making it if it is not cached."""
-        cached = self._known
+        cached = self._cached
         if cached is None or cached[0] != (tensor, places):
-            cached = self._known = (tensor, places), make()
+            cached = self._cached = (tensor, places), make()
         return cached[1]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UnitSource:
-    """A quantized node of a recording.
+    """A quantized node of a recording, from which its units are made.
 
     Args:
         recording: The backend's recording.
         node: The node.
-        computed: The node itself, or the group that it ends.
+        computed: The node that is computed: the node itself, or the group that it ends.
         tensor: The output.
         places: Samples and steps for which all inputs and the output were recorded.
         last: Cache shared by all sources of the recording.
@@ -81,7 +81,7 @@ class UnitSource:
     last: _LastUnit = field(default_factory=_LastUnit, repr=False)
 
     def unit(self, place: Place, *further_places: Place) -> Unit:
-        """Make the unit of a sample and step, or of a batch from `batches`.
+        """Return the unit of a sample and step, or of a batch from `batches`.
 
         Raises:
             KernelError: The node is not a quantized unit, or its operands do not fit it.
@@ -102,7 +102,7 @@ class UnitSource:
         except (ValueError, ArithmeticError) as error:
             raise KernelError(f"The operands of node {self.node.name!r} do not fit it: {error}.") from error
         if unit is None:
-            raise KernelError(_unknown_reason(self.recording, self.computed))
+            raise KernelError(_reason_for_no_unit(self.recording, self.computed))
         node, completed_values = with_recorded_scale(self.computed, values, self.recording.graph.tensors)
         with recorded_limits(self.recording, place, times=1 + len(further_places)):
             refuse_large(
@@ -114,7 +114,7 @@ class UnitSource:
         return replace(unit, out=replace(unit.out, multiplier=quant.multiplier, shift=quant.shift))
 
     @property
-    def moves(self) -> bool:
+    def only_moves_codes(self) -> bool:
         """Whether the node passes codes on with an unchanged scale and zero point."""
         unit = self.unit(self.places[0])
         if unit.kind not in ("requantize", "max_pool") or unit.out.clamp is not None or self.computed is not self.node:
@@ -123,8 +123,8 @@ class UnitSource:
         return is_same_scale(operand.scale, unit.out.scale) and np.array_equal(operand.zero_point, unit.out.zero_point)
 
     @property
-    def flaw(self) -> str | None:
-        """Return a clause on a scale that makes the node incomputable, or None."""
+    def bad_scale_text(self) -> str | None:
+        """A clause on a scale with which the node cannot be computed, or None."""
         unit = self.unit(self.places[0])
         for position, operand in enumerate(unit.operands):
             nonfinite_scales = operand.scale[~np.isfinite(operand.scale)]
@@ -139,8 +139,8 @@ class UnitSource:
         )
 
     @property
-    def void(self) -> str | None:
-        """Return a clause on an operand whose scales are all 0, or None."""
+    def zero_scales_text(self) -> str | None:
+        """A clause on an operand whose scales are all 0, or None."""
         operands = self.unit(self.places[0]).operands
         empty = next((at for at, operand in enumerate(operands) if not np.any(operand.scale)), None)
         return None if empty is None else f"every scale of {_ordinal_text(empty)} is 0, so that all its values are 0"
@@ -156,10 +156,10 @@ class UnitSource:
 
     @cached_property
     def batches(self) -> tuple[tuple[Place, ...], ...]:
-        """Samples and steps in groups that are computed together, joined along their first axis.
+        """Groups of samples and steps that are computed together, concatenated along their first axis.
 
-        A trial on the first and the last sample shows whether joined samples stay independent. Shapes within a group
-        are equal.
+        All samples of a group have the same shapes. A trial on the first and last sample shows whether concatenation
+        leaves the results unchanged. If it does not, each sample is a group.
         """
         alone = tuple((place,) for place in self.places)
         names = [name for name in (*self.computed.inputs, self.tensor) if name]
@@ -168,14 +168,14 @@ class UnitSource:
             return alone
         groups: list[list[Place]] = []
         shapes: object = None
-        room = 0
+        remaining_elements = 0
         for place in self.places:
             outlines = [self._outline(name, place) for name in varying]
-            if outlines != shapes or room <= 0:
+            if outlines != shapes or remaining_elements <= 0:
                 groups.append([])
-                shapes, room = outlines, _BATCH_ELEMENTS
+                shapes, remaining_elements = outlines, _BATCH_ELEMENTS
             groups[-1].append(place)
-            room -= sum(math.prod(shape) for _, shape in outlines)
+            remaining_elements -= sum(math.prod(shape) for _, shape in outlines)
         are_joinable = len(groups) < len(self.places) and self._are_independent(self.places[0], self.places[-1])
         return tuple(map(tuple, groups)) if are_joinable else alone
 
@@ -188,10 +188,11 @@ class UnitSource:
         return array.dtype.name, array.shape
 
     def _are_independent(self, first: Place, last: Place) -> bool:
-        """Return whether two samples give the same results joined along their first axis as they do separately."""
+        """Return whether two samples give the same results concatenated along their first axis as separately."""
         try:
             together, *parts = [
-                (unit, *_compute_default(unit)) for unit in (self.unit(first, last), self.unit(first), self.unit(last))
+                (unit, *_compute_by_default(unit))
+                for unit in (self.unit(first, last), self.unit(first), self.unit(last))
             ]
         except KernelError:
             return False
@@ -199,23 +200,23 @@ class UnitSource:
             return False
         numbers = zip(together[1].values, *(columns.values for _, columns, _ in parts), strict=True)
         pairs = [*numbers, (together[2], *(codes for _, _, codes in parts))]
-        return all(_is_joined(joined, *separate) for joined, *separate in pairs)
+        return all(_is_concatenation(joined, *separate) for joined, *separate in pairs)
 
 
 _BATCH_ELEMENTS = 1 << 18
 """Maximum number of elements of a batch, inputs and output together, to limit memory."""
 _PROBED_SAMPLES = 2
-"""Number of samples that are computed to find out whether samples can be joined."""
+"""Number of samples that are computed to find out whether samples can be concatenated."""
 
 
-def _compute_default(unit: Unit) -> tuple[Columns, np.ndarray]:
-    """Return the columns and the codes of a unit in its default arithmetic."""
+def _compute_by_default(unit: Unit) -> tuple[Columns, np.ndarray]:
+    """Return the columns and the codes of a unit, computed with the default arithmetic."""
     variant = Arithmetic().variant(unit)
     columns = accumulate(unit, variant.sums)
     return columns, finish(unit, columns, variant).reshape(columns.shape)
 
 
-def _is_joined(candidate: np.ndarray, first: np.ndarray, last: np.ndarray) -> bool:
+def _is_concatenation(candidate: np.ndarray, first: np.ndarray, last: np.ndarray) -> bool:
     if not first.ndim or first.shape[1:] != last.shape[1:]:
         return False
     return np.array_equal(candidate, np.concatenate([first, last]), equal_nan=candidate.dtype.kind == "f")
@@ -236,10 +237,12 @@ class Units:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._last = _LastUnit()
-        self._held: dict[str, bool] = {}
+        self._is_recorded_by_name: dict[str, bool] = {}
         self._places: dict[str, tuple[Place, ...]] = {}
         groups = [
-            group for group in find_groups(recording.graph, _bounds(recording)) if not self._has_recorded_inside(group)
+            group
+            for group in find_groups(recording.graph, _load_clip_bounds(recording))
+            if not self._has_recorded_inside(group)
         ]
         self._ends = {group.members[-1].outputs[0]: group for group in groups}
         self._inside = {name: group.node.name for group in groups for name in group.interior}
@@ -275,7 +278,7 @@ class Units:
         Args:
             node: A node whose values were recorded.
             tensor: One of its outputs.
-            computed: The node itself, or a group that it ends. Determined if left out.
+            computed: The node that is computed: the node itself, or a group that it ends. None to determine it.
 
         Raises:
             RecordingError: A value cannot be read.
@@ -297,7 +300,7 @@ class Units:
         return source
 
     def quantized(self, node: Node, tensor: str) -> bool:
-        """Return whether a node outputs codes or carries scales, and so is not a float node."""
+        """Return whether a node outputs integer codes or has a quantized operator, and so is not a float node."""
         info = self._recording.graph.tensors[tensor]
         if operators.of(node.op).real is not None:
             return True
@@ -309,7 +312,7 @@ class Units:
         return any(self._is_recorded(name) for name in group.interior)
 
     def _missing_text(self, name: str, title: str) -> str:
-        """Return a clause on a tensor without values: not recorded, only statistics, or only some elements."""
+        """Return a clause on why a tensor has no values: not recorded, or kept as statistics or some elements only."""
         partial_payloads = (self._recording.kept(name, *place) for place in self._recording.places(name))
         payload = next((payload for payload in partial_payloads if payload is not None), None)
         if payload is None:
@@ -320,12 +323,14 @@ class Units:
         return f"{title} {name!r} was kept with only {payload.positions.size} of {payload.statistics.count} elements"
 
     def _is_recorded(self, name: str) -> bool:
-        if name not in self._held:
-            self._held[name] = any(self._recording.has(name, *place) for place in self._recording.places(name))
-        return self._held[name]
+        if name not in self._is_recorded_by_name:
+            self._is_recorded_by_name[name] = any(
+                self._recording.has(name, *place) for place in self._recording.places(name)
+            )
+        return self._is_recorded_by_name[name]
 
 
-def _bounds(recording: Recording) -> Mapping[str, np.ndarray]:
+def _load_clip_bounds(recording: Recording) -> Mapping[str, np.ndarray]:
     """Load the constants that may be bounds of a Clip."""
     names = {
         name for node in recording.graph.nodes if operators.of(node.op).bounded for name in node.inputs[1:] if name
@@ -333,8 +338,8 @@ def _bounds(recording: Recording) -> Mapping[str, np.ndarray]:
     return {n: recording.load(n) for n in names if recording.graph.is_constant(n) and recording.has(n)}
 
 
-def _unknown_reason(recording: Recording, node: Node) -> str:
-    """Return why a node is not a unit: its operator is unknown, or its operands are not codes."""
+def _reason_for_no_unit(recording: Recording, node: Node) -> str:
+    """Return a sentence on why a node is not a unit: its operator is unsupported, or its operands are not codes."""
     if node.op == operators.UNKNOWN_OP:
         return "The recording does not say which operator computes it."
     if not has_kernel(node.op, node.domain):
@@ -354,7 +359,7 @@ def _unknown_reason(recording: Recording, node: Node) -> str:
 
 
 def _unit_with_scales(recording: Recording, node: Node, values: Mapping[str, np.ndarray]) -> Unit | None:
-    """Return the unit of an operator that carries its scales."""
+    """Return the unit of an operator that reads its scales, or None for other operators."""
     tensors = recording.graph.tensors
     completed, values = with_recorded_scale(node, values, tensors)
     call = Call(
@@ -365,7 +370,7 @@ def _unit_with_scales(recording: Recording, node: Node, values: Mapping[str, np.
         op=node.op,
         node=node.name,
     )
-    output_info = tensors.get(node.outputs[0])  # a node may leave its first output out
+    output_info = tensors.get(node.outputs[0])  # None if the node omits its first output
     unit, quant = unit_of_call(call), None if output_info is None else output_info.quant
     if unit is not None and unit.bias is not None:
         position = operators.of(node.op).bias
@@ -377,7 +382,7 @@ def _unit_with_scales(recording: Recording, node: Node, values: Mapping[str, np.
 
 
 def _unit_on_codes(recording: Recording, node: Node, tensor: str, values: Mapping[str, np.ndarray]) -> Unit | None:
-    """Return the unit of a plain operator on codes."""
+    """Return the unit of a float operator on recorded codes, or None if its output is not quantized."""
     tensors = recording.graph.tensors
     quant = tensors[tensor].quant
     if quant is None or not is_integer(quant.dtype):
@@ -395,11 +400,11 @@ def _quant_of(recording: Recording, name: str, values: np.ndarray) -> QuantParam
 
 
 def channels_last(graph: Graph, node: Node) -> bool:
-    """Return whether a node's output is channels-last, judging by its recorded layout or by the nodes before it.
+    """Return whether a node's output is channels-last, judging by its recorded layout or by the nodes upstream.
 
     Args:
         graph: The graph.
-        node: A node without its own layout, such as an addition.
+        node: A node without a layout of its own, such as an addition.
     """
     waiting, visited = [node], {node.name}
     while waiting and len(visited) <= LAYOUT_SEARCH_MAX_NODES:

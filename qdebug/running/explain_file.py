@@ -13,7 +13,14 @@ from typing import TypeVar
 from uuid import uuid4
 
 from qdebug.arithmetic import arithmetic_file
-from qdebug.compare.explaining.explain import Explainer, OnProgress, Shared, explain_recording, siblings, wanted
+from qdebug.compare.explaining.explain import (
+    Explainer,
+    OnProgress,
+    Shared,
+    explain_recording,
+    find_outputs,
+    outputs_with_same_operators,
+)
 from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.limits import Limits, checked_limits
 from qdebug.compare.workers import check_version, in_parts, in_workers
@@ -50,9 +57,9 @@ def explain(
     with opened_recording(backend) as recording:
         if node is None:
             return explain_recording(recording, progress=progress, shared=shared).accepting(limits)
-        tensors = wanted(recording, node)
+        tensors = find_outputs(recording, node)
         explanation = explain_recording(
-            recording, tensors=siblings(recording, tensors), progress=progress, shared=shared
+            recording, tensors=outputs_with_same_operators(recording, tensors), progress=progress, shared=shared
         )
     return replace(
         explanation, nodes=tuple(answer for answer in explanation.nodes if answer.tensor in tensors)

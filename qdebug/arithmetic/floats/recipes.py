@@ -1,7 +1,7 @@
-"""The steps of each float operator, as kernels compute it: one recipe a row of `RECIPES`.
+"""The steps of each float operator, as kernels compute it. `RECIPES` has one recipe per operator.
 
-A recipe takes the node and its inputs as steps, and returns its outputs as steps. The names of edges are the places at
-which some kernel is known to round to the format of its result.
+A recipe takes the node and its inputs as steps, and returns its outputs as steps. Its named edges are the intermediate
+results that some kernel is known to round to the format of its output.
 """
 
 from __future__ import annotations
@@ -29,35 +29,45 @@ __all__ = ["RECIPES", "Along", "Recipe"]
 Inputs = Sequence[Step]
 Shapes = Sequence[tuple[int, ...]]
 Steps = Callable[[Node, Inputs, Shapes], Sequence[Step]]
-"""Returns the outputs of a node, of which the first are known; called with its inputs and their shapes."""
+"""Returns the outputs of a node, possibly without the last ones. Called with the node, its inputs and their shapes."""
 
 
 _BEFORE_BIAS = "the sum before the bias"
 
 
 class Along(Enum):
-    """The elements that a result depends on."""
+    """The axes along which an element of a result depends on several elements of the input."""
 
     NOTHING = "nothing"
-    """Those at its own position."""
+    """None: it depends on the element at its own position."""
     LAST = "last"
-    """Those of its row along the last axis."""
+    """The last axis."""
     AXIS = "axis"
-    """Those from the attribute `axis` on, or along it; by default the last."""
+    """The attribute `axis`, for some operators with all axes after it. The default is the last axis."""
     OTHERS = "others"
-    """Those along several axes."""
+    """Other axes, or several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How kernels compute an operator."""
+    """How kernels compute an operator.
+
+    Args:
+        steps: Builds the outputs of a node.
+        along: The axes along which its elements depend on each other.
+    """
 
     steps: Steps
     along: Along = Along.NOTHING
 
     def is_by_rows(self, node: Node, rank: int) -> bool:
-        """Return whether each row along the last axis of data of a rank is computed by itself."""
-        axis = int(_real(node, "axis", -1))
+        """Return whether each row along the last axis is computed independently.
+
+        Args:
+            node: The node.
+            rank: Rank of its data.
+        """
+        axis = int(_float_attribute(node, "axis", -1))
         return self.along in (Along.NOTHING, Along.LAST) or (self.along is Along.AXIS and axis in (-1, rank - 1))
 
 
@@ -78,7 +88,7 @@ def _monotone_recipe(function: Callable[[np.ndarray], np.ndarray], *, units: flo
 
 
 def _exact_recipe(function: Callable[[np.ndarray], np.ndarray]) -> Steps:
-    """Return the recipe of an increasing function without a rounding of its own."""
+    """Return the recipe of an increasing function without rounding error."""
 
     def recipe(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
         return (inputs[0].mapped(function),)
@@ -87,7 +97,7 @@ def _exact_recipe(function: Callable[[np.ndarray], np.ndarray]) -> Steps:
 
 
 def _sum(_node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
-    """Add operands from the first to the last."""
+    """Add operands from first to last."""
     total = inputs[0]
     for at, operand in enumerate(inputs[1:], 1):
         total = total + operand
@@ -118,18 +128,18 @@ def _sigmoid_of(x: np.ndarray) -> np.ndarray:
 
 
 def _gated_recipe(usual: float) -> Steps:
-    """Return the recipe of x times the sigmoid of a multiple of x, by default of the usual one."""
+    """Return the recipe of x * sigmoid(alpha * x), where `usual` is the default of alpha."""
 
     def steps(node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
         x = inputs[0]
-        scaled = x * source(_real(node, "alpha", usual))
+        scaled = x * source(_float_attribute(node, "alpha", usual))
         return (x * scaled.through(_sigmoid_of).named("the sigmoid"),)
 
     return steps
 
 
 def _product(node: Node, a: Step, b: Step, terms: int) -> Step:
-    """Sum products of recorded numbers in any order, by the kernel of an operator without a bias.
+    """Return the step that sums products of recorded values in any order, without a bias.
 
     Args:
         node: The operator.
@@ -158,8 +168,8 @@ def _matmul(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
 
 
 def _gemm(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
-    """Multiply matrices and add a bias; other factors than 1 have no usual order."""
-    if _real(node, "alpha", 1.0) != 1 or _real(node, "beta", 1.0) != 1:
+    """Multiply matrices and add a bias. Factors other than 1 are not supported, as kernels differ in their order."""
+    if _float_attribute(node, "alpha", 1.0) != 1 or _float_attribute(node, "beta", 1.0) != 1:
         raise ValueError(f"{node.op} has factors")
     product = _product(node, inputs[0], inputs[1], shapes[0][0 if node.attrs.get("transA") else -1])
     return (product if len(inputs) == 2 else product.named(_BEFORE_BIAS) + inputs[2],)
@@ -175,7 +185,7 @@ def _conv(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
 
 
 def _gelu(node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
-    """Multiply x by the normal distribution function, or by its approximation by tanh."""
+    """Multiply x by the cumulative normal distribution, computed with erf or approximated with tanh."""
     x = inputs[0]
     if str(node.attrs.get("approximate", "none")) == "tanh":
         cube = x * x * x
@@ -186,12 +196,12 @@ def _gelu(node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
     return (x * source(0.5) * (share + source(1.0)),)
 
 
-def _axes(node: Node, shape: tuple[int, ...], default: int = -1) -> tuple[int, ...]:
-    axis = int(_real(node, "axis", default))
+def _axes_from(node: Node, shape: tuple[int, ...], default: int = -1) -> tuple[int, ...]:
+    axis = int(_float_attribute(node, "axis", default))
     return tuple(range(axis % len(shape), len(shape)))
 
 
-def _real(node: Node, name: str, default: float) -> float:
+def _float_attribute(node: Node, name: str, default: float) -> float:
     value = node.attrs.get(name, default)
     return float(value) if isinstance(value, (int, float, np.integer, np.floating)) else default
 
@@ -205,27 +215,52 @@ def _mean(step: Step, axes: tuple[int, ...], shape: tuple[int, ...]) -> Step:
     return step.total(axes) * source(1.0 / max(math.prod(shape[axis] for axis in axes), 1))
 
 
-def _by_root_mean_square(
-    x: Step, scale: Step, axes: tuple[int, ...], shape: tuple[int, ...], epsilon: float, *, measured: Step | None = None
+def _divide_by_root_mean_square(
+    x: Step,
+    scale: Step,
+    axes: tuple[int, ...],
+    shape: tuple[int, ...],
+    epsilon: float,
+    *,
+    statistics_source: Step | None = None,
 ) -> Step:
-    """Divide by the root mean square of the same numbers, or of others, and scale."""
-    measured = x if measured is None else measured
-    inverse = _inverse_root(_mean((measured * measured).named("the squares"), axes, shape), epsilon)
+    """Divide by a root mean square, and scale.
+
+    Args:
+        x: The numbers to divide.
+        scale: The scale.
+        axes: Axes of the mean.
+        shape: Shape of the numbers.
+        epsilon: Added to the mean square.
+        statistics_source: The numbers whose root mean square is used. None for `x`.
+    """
+    statistics_source = x if statistics_source is None else statistics_source
+    inverse = _inverse_root(_mean((statistics_source * statistics_source).named("the squares"), axes, shape), epsilon)
     return (x * inverse).named("the normalized values") * scale
 
 
 def _rms_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
-    axes = _axes(node, shapes[0])
-    return (_by_root_mean_square(inputs[0], inputs[1], axes, shapes[0], _real(node, "epsilon", 1e-5)),)
+    axes = _axes_from(node, shapes[0])
+    return (
+        _divide_by_root_mean_square(inputs[0], inputs[1], axes, shapes[0], _float_attribute(node, "epsilon", 1e-5)),
+    )
 
 
 def _subtract_scaled(first: Interval, second: Interval) -> Interval:
-    """Subtract, or scale both first and subtract then."""
+    """Subtract, allowing for kernels that scale both operands before they subtract."""
     return first.minus(second).rearranged(first, second)
 
 
 def _standardize(x: Step, inputs: Inputs, axes: tuple[int, ...], shape: tuple[int, ...], epsilon: float) -> Step:
-    """Subtract the mean, divide by the deviation, scale and shift; `inputs` are the scale and perhaps the shift."""
+    """Subtract the mean, divide by the standard deviation, scale and shift.
+
+    Args:
+        x: The numbers.
+        inputs: The scale, and the shift if there is one.
+        axes: Axes of the statistics.
+        shape: Shape of the numbers.
+        epsilon: Added to the variance.
+    """
     centred = Step(_subtract_scaled, (x, _mean(x, axes, shape).named("the mean"))).named("the centered values")
     inverse = _inverse_root(_mean(centred * centred, axes, shape), epsilon)
     scaled = (centred * inverse).named("the normalized values") * inputs[0]
@@ -233,39 +268,43 @@ def _standardize(x: Step, inputs: Inputs, axes: tuple[int, ...], shape: tuple[in
 
 
 def _layer_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
-    axes = _axes(node, shapes[0])
-    return (_standardize(inputs[0], inputs[1:3], axes, shapes[0], _real(node, "epsilon", 1e-5)),)
+    axes = _axes_from(node, shapes[0])
+    return (_standardize(inputs[0], inputs[1:3], axes, shapes[0], _float_attribute(node, "epsilon", 1e-5)),)
 
 
 def _skip_rms_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
-    """Add the skip connection, then normalize; the sum is an output too."""
+    """Add the skip connection, then normalize. The sum is an output too."""
     axes, total = (len(shapes[0]) - 1,), (inputs[0] + inputs[1])
     squared_sum, normalized_sum = (
         total.named("the sum in the mean of squares"),
         total.named("the sum that is normalized"),
     )
-    epsilon = _real(node, "epsilon", 1e-12)
-    normalized = _by_root_mean_square(normalized_sum, inputs[2], axes, shapes[0], epsilon, measured=squared_sum)
+    epsilon = _float_attribute(node, "epsilon", 1e-12)
+    normalized = _divide_by_root_mean_square(
+        normalized_sum, inputs[2], axes, shapes[0], epsilon, statistics_source=squared_sum
+    )
     return normalized, normalized, normalized, total
 
 
 def _skip_layer_normalization(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
-    """Add the skip connection, then standardize; the sum is an output too."""
+    """Add the skip connection, then standardize. The sum is an output too."""
     axes, total = (len(shapes[0]) - 1,), (inputs[0] + inputs[1])
-    normalized = _standardize(total.named("the sum"), inputs[2:4], axes, shapes[0], _real(node, "epsilon", 1e-12))
+    normalized = _standardize(
+        total.named("the sum"), inputs[2:4], axes, shapes[0], _float_attribute(node, "epsilon", 1e-12)
+    )
     return normalized, normalized, normalized, total
 
 
 def _softmax(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
-    """Divide exponentials of the distances from the maximum by their sum."""
-    axis = (int(_real(node, "axis", -1)) % len(shapes[0]),)
+    """Divide the exponentials of the distances from the maximum by their sum."""
+    axis = (int(_float_attribute(node, "axis", -1)) % len(shapes[0]),)
     x = inputs[0]
     maximum = x.mapped(lambda values: values.max(axis=axis, keepdims=True))
     powers = (x - maximum).named("the distances from the maximum").through(np.exp).named("the exponentials")
     return (powers / powers.total(axis).named("the sum of exponentials"),)
 
 
-def _reduced(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+def _reduction(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
     axes = tuple(int(axis) % len(shapes[0]) for axis in np.asarray(node.attrs.get("axes", ())).reshape(-1))
     axes = axes or tuple(range(len(shapes[0])))
     total = _mean(inputs[0], axes, shapes[0]) if node.op == "ReduceMean" else inputs[0].total(axes)
@@ -274,8 +313,8 @@ def _reduced(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
     return (total.mapped(lambda values: np.squeeze(values, axis=axes)),)
 
 
-def _power(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
-    """Square; other powers are not monotone, or have no definition that kernels agree on."""
+def _square(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
+    """Square. Other powers are not supported: they are not monotone, or kernels compute them differently."""
     del shapes
     exponent = inputs[1].apply() if not inputs[1].reads else None
     if exponent is None or exponent.low.size != 1 or float(exponent.low.reshape(())) != 2:
@@ -305,12 +344,12 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "Swish": Recipe(_gated_recipe(1.0)),
         "QuickGelu": Recipe(_gated_recipe(1.702)),
         "Gelu": Recipe(_gelu),
-        "Pow": Recipe(_power),
+        "Pow": Recipe(_square),
         "Conv": Recipe(_conv, Along.OTHERS),
         "MatMul": Recipe(_matmul, Along.OTHERS),
         "Gemm": Recipe(_gemm, Along.OTHERS),
-        "ReduceMean": Recipe(_reduced, Along.OTHERS),
-        "ReduceSum": Recipe(_reduced, Along.OTHERS),
+        "ReduceMean": Recipe(_reduction, Along.OTHERS),
+        "ReduceSum": Recipe(_reduction, Along.OTHERS),
         "Softmax": Recipe(_softmax, Along.AXIS),
         "LayerNormalization": Recipe(_layer_normalization, Along.AXIS),
         "RMSNormalization": Recipe(_rms_normalization, Along.AXIS),

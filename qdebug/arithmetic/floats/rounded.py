@@ -1,7 +1,7 @@
-"""Compute float nodes with the roundings of a backend: the placements that a file states, by operator or node.
+"""Computes float nodes with the roundings of a backend, as an arithmetic file states them by operator or by node.
 
 A key is an operator with the format of its results (`Add:bfloat16`), or `node`, a format and the name of a node
-(`node:bfloat16:layers.0.add`), which goes before its operator. The texts are those of `Placement`.
+(`node:bfloat16:layers.0.add`). The key of a node takes precedence. Values are texts of a `Placement`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class ExplainedPlacements:
     """A node with the placements that reproduce it.
 
     Args:
-        node: Its name.
+        node: Name of the node.
         op: Its operator in ONNX.
-        short: The format of its result.
-        placements: Their texts, simplest first.
+        short: Name of its result's format.
+        placements: Texts of the placements, simplest first.
     """
 
     node: str
@@ -46,36 +46,39 @@ class ExplainedPlacements:
 
 
 def roundings_of_nodes(nodes: Sequence[ExplainedPlacements]) -> dict[str, str]:
-    """Return the placement of each operator and format that fits most of its nodes, and those of the other nodes.
+    """Return the most common placement by operator and format, and by node where another one is needed.
 
     Args:
         nodes: The explained nodes.
+
+    Returns:
+        Texts of placements by key, as in an arithmetic file.
     """
     by_key: dict[str, list[ExplainedPlacements]] = {}
     for node in nodes:
         by_key.setdefault(f"{node.op}:{node.short}", []).append(node)
     roundings: dict[str, str] = {}
     for key, members in by_key.items():
-        counts = Counter(text for node in members for text in node.placements if not _reads_before_rounding(text))
+        counts = Counter(text for node in members for text in node.placements if not _depends_on_other_node(text))
         first = {text: at for node in reversed(members) for at, text in enumerate(node.placements)}
         if not counts:
             continue
         usual = min(counts, key=lambda text: (-counts[text], first[text]))
         roundings[key] = usual
         for node in members:
-            placements = [text for text in node.placements if not _reads_before_rounding(text)]
+            placements = [text for text in node.placements if not _depends_on_other_node(text)]
             if usual not in placements and placements:
                 roundings[f"{NODE_KEY}{node.short}:{node.node}"] = placements[0]
     return roundings
 
 
-def _reads_before_rounding(text: str) -> bool:
-    """Return whether a placement depends on the steps of another node."""
+def _depends_on_other_node(text: str) -> bool:
+    """Return whether a placement names the output of another node, in quotes."""
     return any("'" in edge for edge, _ in parse_placement(text).edges)
 
 
 class RoundedNodes:
-    """Computes the nodes for which a placement is stated.
+    """Computes nodes in the placements of an arithmetic file.
 
     Args:
         graph: The graph, with the types of its tensors.
@@ -98,12 +101,12 @@ class RoundedNodes:
     def __call__(
         self, node: Node, values: Mapping[str, np.ndarray], otherwise: Callable[[], Mapping[str, np.ndarray]]
     ) -> Mapping[str, np.ndarray]:
-        """Compute a node.
+        """Compute a node with its placement.
 
         Args:
             node: The node.
             values: Its inputs by name.
-            otherwise: Computes it with the usual kernel.
+            otherwise: Computes the node if it has no placement.
 
         Raises:
             KernelError: A placement does not fit the operator.
@@ -123,7 +126,7 @@ class RoundedNodes:
             if unknown:
                 raise KernelError(f"{node.op} has no step {unknown[0]!r}; it has {', '.join(usual) or 'none'}.")
             with np.errstate(all="ignore"):
-                interval = Evaluation(step, short).of(usual | dict(placement.edges))
+                interval = Evaluation(step, short).evaluate(usual | dict(placement.edges))
                 middle = interval.low if interval.is_exact else (interval.low + interval.high) / 2
                 exact = interval.low == interval.high
                 result = np.where(exact, middle, middle.astype(np.float32))

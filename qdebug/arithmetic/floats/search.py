@@ -1,8 +1,8 @@
-"""Search for the placement of roundings that reproduces a float node, bit for bit.
+"""Searches for the placement of roundings that reproduces a float node bit for bit.
 
-All placements are tried on a few rows, and those that fit are tried on all elements. An element decides between
-placements only where the interval of its unrounded value rounds to a single number; the recorded value must be among
-those that the interval rounds to everywhere. Begin at `search_placements`.
+All placements are tried on a few rows, and those that fit are tried on all elements. The exact value of an element
+before its rounding is known as an interval. A placement fits if every recorded element is among the numbers that its
+interval rounds to. So an element decides only if its interval rounds to a single number. Begin at `search_placements`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from qdebug.numerics.intervals import Interval
 from qdebug.numerics.short_formats import ShortFormat
 
 _BLOCK = 1 << 19
-"""Elements examined at once: 4 MB for each end of an interval."""
+"""Number of elements examined at once. Each end of their intervals takes 4 MB."""
 
 __all__ = ["Observation", "Placement", "PlacementFinding", "parse_placement", "placement_clauses", "search_placements"]
 
@@ -40,9 +40,9 @@ class Placement:
 
     Args:
         rounding: The rounding of its result, a name in `FLOAT_ROUNDINGS`.
-        edges: The word of each edge inside that is not as usual, by edge.
+        edges: Each inner edge that is not treated as usual, with its word.
         flush: Whether results below the smallest normal number become 0.
-        overflow: What becomes of results beyond the largest number, a name in `OVERFLOWS`.
+        overflow: What results beyond the largest number become, a name in `OVERFLOWS`.
     """
 
     rounding: str
@@ -57,7 +57,7 @@ class Placement:
 
     @property
     def is_usual(self) -> bool:
-        """Whether only the result is rounded, to nearest even."""
+        """Whether the result is rounded to nearest even, and every edge is treated as usual."""
         return self.rounding == "even" and not self.edges and not self.flush
 
 
@@ -65,14 +65,14 @@ _WORDS = "|".join((*FLOAT_ROUNDINGS, UNROUNDED))
 _PART = re.compile(
     rf"\s*(?:(?P<end>flush|{'|'.join(OVERFLOWS)})|(?P<step>.+?)\s*=\s*(?P<word>{_WORDS}))\s*(?:;|$)", re.DOTALL
 )
-"""A part of a placement's text. A step may hold the name of a tensor, with any characters."""
+"""Matches a part of a placement's text. A step may contain the name of a tensor, with any characters."""
 
 
 def parse_placement(text: str) -> Placement:
-    """Return the placement with a text.
+    """Parse the text of a placement.
 
     Raises:
-        UsageError: The text is no placement.
+        UsageError: The text is not a placement.
     """
     edges: list[tuple[str, str]] = []
     rounding, flush, overflow, at = "", False, "inf", 0
@@ -99,18 +99,18 @@ def parse_placement(text: str) -> Placement:
     return Placement(rounding=rounding, edges=tuple(edges), flush=flush, overflow=overflow)
 
 
-_ALIKE = ({"even", "away"}, {"zero", "down"}, {"zero", "up"}, {"out", "up"}, {"out", "down"})
-"""Roundings that differ at ties alone, or are the same for results of one sign."""
+_INDISTINGUISHABLE_ROUNDINGS = ({"even", "away"}, {"zero", "down"}, {"zero", "up"}, {"out", "up"}, {"out", "down"})
+"""Sets of roundings that differ only at ties, or only for results of one sign."""
 _NEAREST = "rounded to nearest"
 
 
 def placement_clauses(placement: Placement, short: str, *, ties: bool = True) -> tuple[str, ...]:
-    """Return a placement in words, a clause for the result and for each unusual edge.
+    """Describe a placement in words: one clause for the result, and one for each unusual edge.
 
     Args:
         placement: The placement.
         short: Name of the node's format.
-        ties: Whether it is known which way ties go.
+        ties: Whether the rounding of ties is known.
     """
     words = FLOAT_ROUNDINGS[placement.rounding].words
     clauses = [f"results {words if ties or not words.startswith(_NEAREST) else _NEAREST} to {short}"]
@@ -129,26 +129,26 @@ def placement_clauses(placement: Placement, short: str, *, ties: bool = True) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observation:
-    """A node in one sample and step.
+    """The expression and the recorded result of a node in one sample and step.
 
     Args:
-        build: Builds the expression of the node's result for the rows of the given numbers; of all rows for None.
-        recorded: Its recorded result, (rows, length) if rows are independent, or else of any shape.
+        build: Builds the expression of the node's result for the rows with the given indices, or for all rows if None.
+        recorded: Its recorded result: (rows, length) if rows are independent, else of any shape.
         by_rows: Whether rows are independent.
     """
 
     build: Callable[[np.ndarray | None], Step]
     recorded: np.ndarray
     by_rows: bool = True
-    _whole: list[_Held] = field(default_factory=list)
-    """All rows, once they are examined together, since a product of tensors is costly."""
+    _all_rows: list[_RowBlock] = field(default_factory=list)
+    """Cache of the block with all rows, because a product of tensors is costly. Empty until it is needed."""
 
-    def forget(self) -> None:
-        """Free the expression of all rows."""
-        self._whole.clear()
+    def free_cache(self) -> None:
+        """Free the cached expression of all rows."""
+        self._all_rows.clear()
 
     def blocks(self) -> Iterator[np.ndarray | None]:
-        """Yield the numbers of rows that are examined together, or None for all."""
+        """Yield the indices of the rows in each block, or None for a single block with all rows."""
         if not self.by_rows or self.recorded.size <= _BLOCK:
             yield None
             return
@@ -157,13 +157,13 @@ class Observation:
         for start in range(0, rows, step):
             yield np.arange(start, min(start + step, rows))
 
-    def of_rows(self, rows: np.ndarray | None, short: ShortFormat) -> _Held:
-        """Return the expression of some rows beside their recorded result."""
+    def block_of_rows(self, rows: np.ndarray | None, short: ShortFormat) -> _RowBlock:
+        """Return the expression of some rows, or of all rows if None, with their recorded result."""
         if rows is not None:
-            return _Held(self.build(rows), self.recorded[rows].astype(np.float64), short)
-        if not self._whole:
-            self._whole.append(_Held(self.build(None), self.recorded.astype(np.float64), short))
-        return self._whole[0]
+            return _RowBlock(self.build(rows), self.recorded[rows].astype(np.float64), short)
+        if not self._all_rows:
+            self._all_rows.append(_RowBlock(self.build(None), self.recorded.astype(np.float64), short))
+        return self._all_rows[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +177,8 @@ class PlacementFinding:
         elements: Number of elements.
         witnesses: Number of elements that the runner-up gets wrong.
         runner_up: The best placement that does not reproduce all elements, or None.
-        decided: Whether each edge of the simplest fitting placement has enough values, so that it does not fit by
-            chance. The factor of a row, say, has one value in each row.
+        decided: Whether each unusual edge of the simplest fitting placement has enough values to rule out chance. For
+            example, the factor of a row has only one value per row.
     """
 
     short: str
@@ -191,14 +191,18 @@ class PlacementFinding:
 
     @property
     def named(self) -> Placement | None:
-        """The simplest fitting placement, if those as simple round the result alike and another one is refuted."""
+        """The simplest fitting placement if the evidence suffices, or None.
+
+        It does if some placement was refuted, and all equally simple ones round the result the same way, or in ways
+        that results of one sign, or without ties, cannot distinguish.
+        """
         if not self.fitting or self.runner_up is None or not self.decided:
             return None
-        return self.fitting[0] if self._is_unanimous or self._roundings in _ALIKE else None
+        return self.fitting[0] if self._is_unanimous or self._roundings in _INDISTINGUISHABLE_ROUNDINGS else None
 
     @property
     def _roundings(self) -> set[str]:
-        """The roundings of the result in the simplest fitting placements."""
+        """The roundings of the result in the fitting placements with the fewest unusual edges."""
         fewest = min((len(placement.edges) for placement in self.fitting), default=0)
         return {placement.rounding for placement in self.fitting if len(placement.edges) == fewest}
 
@@ -208,12 +212,12 @@ class PlacementFinding:
 
     @property
     def clauses(self) -> tuple[str, ...]:
-        """The named placement in words; empty without one."""
+        """The named placement in words. Empty if none is named."""
         return () if self.named is None else placement_clauses(self.named, self.short, ties=self._is_unanimous)
 
     @property
     def words(self) -> str:
-        """These clauses as one text."""
+        """The named placement as one text."""
         return ", ".join(self.clauses)
 
 
@@ -227,23 +231,23 @@ def search_placements(observations: Sequence[Observation], short: ShortFormat) -
     Raises:
         KernelError: Its expression cannot be computed.
     """
-    ends = _ends_of_range(_all_parts(observations, short))
-    some = observations[0].of_rows(_few_rows(observations[0]), short)
-    counts = [(some.wrong(placement), placement) for placement in some.placements(**ends)]
+    ends = _ends_of_range(_all_blocks(observations, short))
+    some = observations[0].block_of_rows(_few_rows(observations[0]), short)
+    counts = [(some.count_wrong(placement), placement) for placement in some.placements(**ends)]
     fitting = [placement for wrong, placement in counts if not wrong]
     refuted = min(((wrong, placement) for wrong, placement in counts if wrong), key=itemgetter(0), default=None)
     watched = [] if refuted is None else [refuted[1]]
     misses = dict.fromkeys((*fitting, *watched), 0)
-    for part in _all_parts(observations, short) if fitting else ():
+    for part in _all_blocks(observations, short) if fitting else ():
         for placement in (*fitting, *watched):
-            misses[placement] += part.wrong(placement)
+            misses[placement] += part.count_wrong(placement)
         fitting = [placement for placement in fitting if not misses[placement]]
         if not fitting:
             break
     refuted_placements = [placement for placement, wrong in misses.items() if wrong]
     runner_up = min(refuted_placements, key=misses.__getitem__, default=None)
     elements = sum(observation.recorded.size for observation in observations)
-    shares = some.shares_of_edges() if fitting else {}
+    shares = some.values_per_element() if fitting else {}
     counts_of_edges = [shares[edge] * elements for edge, _ in fitting[0].edges] if fitting else []
     return PlacementFinding(
         short=short.name,
@@ -256,19 +260,21 @@ def search_placements(observations: Sequence[Observation], short: ShortFormat) -
     )
 
 
-def _all_parts(observations: Sequence[Observation], short: ShortFormat) -> Iterator[_Held]:
-    """Yield all observations, a block of rows at a time."""
+def _all_blocks(observations: Sequence[Observation], short: ShortFormat) -> Iterator[_RowBlock]:
+    """Yield all observations, one block of rows at a time."""
     for number, observation in enumerate(observations):
         for rows in observation.blocks():
             checkpoint()
-            yield observation.of_rows(rows, short)
-        if number:  # memory does not grow with the number of samples
-            observation.forget()
+            yield observation.block_of_rows(rows, short)
+        if number:  # only the first observation stays cached, so memory does not grow with the number of samples
+            observation.free_cache()
 
 
-def _ends_of_range(parts: Iterator[_Held]) -> Mapping[str, Any]:
-    """Return how a node treats results outside its format's range, as fields of `Placement`."""
-    small, large = (np.concatenate(ends) for ends in zip(*(part.beyond_range() for part in parts), strict=True))
+def _ends_of_range(parts: Iterator[_RowBlock]) -> Mapping[str, Any]:
+    """Return how a node treats results beyond its format's range, as fields of `Placement`."""
+    small, large = (
+        np.concatenate(ends) for ends in zip(*(part.recorded_beyond_range() for part in parts), strict=True)
+    )
     flush = bool(small.size) and not np.any(small)
     if not large.size or np.isinf(large).any():
         return {"flush": flush}
@@ -276,7 +282,7 @@ def _ends_of_range(parts: Iterator[_Held]) -> Mapping[str, Any]:
 
 
 def _few_rows(observation: Observation) -> np.ndarray | None:
-    """Return the numbers of evenly spread rows to try all placements on, or None for all."""
+    """Return the indices of evenly spread rows to try all placements on, or None for all rows."""
     if not observation.by_rows or observation.recorded.size <= PLACEMENT_ROWS_ELEMENTS:
         return None
     rows, length = observation.recorded.shape
@@ -284,8 +290,13 @@ def _few_rows(observation: Observation) -> np.ndarray | None:
     return None if count >= rows else np.unique(np.linspace(0, rows - 1, count).astype(np.int64))
 
 
-def _placements(words: Mapping[str, tuple[str, ...]], **ends: Any) -> Iterator[Placement]:
-    """Yield placements, those with the fewest unusual edges first, up to a limit; `ends` are fields of all."""
+def _enumerate_placements(words: Mapping[str, tuple[str, ...]], **ends: Any) -> Iterator[Placement]:
+    """Yield placements up to a limit, those with the fewest unusual edges first.
+
+    Args:
+        words: The possible words of each edge, the usual one first.
+        ends: Fields that all placements share.
+    """
     choices = (
         tuple(zip(edges, choice, strict=True))
         for count in range(len(words) + 1)
@@ -298,8 +309,8 @@ def _placements(words: Mapping[str, tuple[str, ...]], **ends: Any) -> Iterator[P
 
 
 @dataclass(slots=True)
-class _Held:
-    """An expression beside the recorded result."""
+class _RowBlock:
+    """The expression of a block of rows, with their recorded result."""
 
     step: Step
     recorded: np.ndarray
@@ -313,26 +324,26 @@ class _Held:
         self.usual = {edge: words[0] for edge, words in edges_of(self.step).items()}
 
     def placements(self, **ends: Any) -> Iterator[Placement]:
-        """Yield the placements to try, see `_placements`."""
-        return _placements(edges_of(self.step), **ends)
+        """Yield the placements to try, see `_enumerate_placements`."""
+        return _enumerate_placements(edges_of(self.step), **ends)
 
-    def beyond_range(self) -> tuple[np.ndarray, np.ndarray]:
+    def recorded_beyond_range(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the recorded values of results below the smallest normal number, and of those beyond the largest."""
         with np.errstate(all="ignore"):
-            size = np.broadcast_to(np.abs(self.evaluation.of(self.usual).low), self.recorded.shape)
+            size = np.broadcast_to(np.abs(self.evaluation.evaluate(self.usual).low), self.recorded.shape)
         is_small = (size < self.short.normal * (1 - self.short.unit)) & (size > self.short.subnormal)
         return self.recorded[is_small], self.recorded[(size >= self.short.beyond) & np.isfinite(size)]
 
-    def shares_of_edges(self) -> Mapping[str, float]:
-        """Return the number of values of each edge per element of the result."""
+    def values_per_element(self) -> Mapping[str, float]:
+        """Return the number of values of each edge, divided by the number of elements of the result."""
         sizes = self.evaluation.sizes(self.usual)
         return {edge: size / max(self.recorded.size, 1) for edge, size in sizes.items()}
 
-    def wrong(self, placement: Placement) -> int:
+    def count_wrong(self, placement: Placement) -> int:
         """Return the number of elements that a placement does not reproduce."""
         if self.last is None or self.last[0] != placement.edges:
             with np.errstate(all="ignore"):
-                interval = self.evaluation.of(self.usual | dict(placement.edges))
+                interval = self.evaluation.evaluate(self.usual | dict(placement.edges))
             if np.broadcast_shapes(interval.low.shape, self.recorded.shape) != self.recorded.shape:
                 raise KernelError(f"the replay has shape {interval.low.shape}, the result {self.recorded.shape}")
             self.last = placement.edges, interval
@@ -340,7 +351,7 @@ class _Held:
 
 
 def _contains(interval: Interval, placement: Placement, recorded: np.ndarray, short: ShortFormat) -> np.ndarray:
-    """Return which recorded elements are among the numbers that an interval rounds to."""
+    """Return a mask of the recorded elements that are among the numbers that their interval rounds to."""
     low, high = interval.mapped(
         lambda values: round_float(
             values, short, placement.rounding, flush=placement.flush, overflow=placement.overflow

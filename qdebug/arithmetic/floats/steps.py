@@ -1,7 +1,7 @@
 """The steps of a float kernel, as an expression over intervals in which some results may be rounded.
 
 A recipe (see `recipes`) builds the expression of an operator. `Evaluation` computes it for one placement of roundings
-after another, and keeps what they have in common.
+after another, and reuses the results that placements have in common.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from qdebug.numerics.short_formats import ShortFormat
 __all__ = ["AS_RECORDED", "UNROUNDED", "Evaluation", "Step", "edges_of", "source"]
 
 UNROUNDED = "float32"
-"""The word of an edge whose numbers are not rounded."""
+"""The word of an edge that is not rounded."""
 AS_RECORDED = "recorded"
-"""The word of an edge whose recorded numbers are read."""
+"""The word of an edge whose recorded values are read instead of computed ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,12 +29,12 @@ class Step:
     """One step of a kernel.
 
     Args:
-        apply: Computes its result from those of the steps that it reads.
-        reads: These steps.
-        edge: A name for its result if it may be rounded, in the user's words; empty if it never is.
-        recorded: The recorded numbers that a kernel may read in place of the result; None if there are none.
-        words: What may happen to the result, the usual one first.
-        edges: The edges that its result depends on, with its own.
+        apply: Computes its result from the results of the steps that it reads.
+        reads: The steps that it reads.
+        edge: Name of its result for users, if the result may be rounded. Empty if it never is.
+        recorded: Recorded values that a kernel may read instead of the result, or None.
+        words: The possible treatments of the result, the usual one first: a rounding, `UNROUNDED` or `AS_RECORDED`.
+        edges: The edges that its result depends on, including its own.
     """
 
     apply: Callable[..., Interval]
@@ -61,39 +61,45 @@ class Step:
         return Step(Interval.over, (self, other))
 
     def through(self, function: Callable[[np.ndarray], np.ndarray], *, units: float | None = None) -> Step:
-        """Return a monotone function of the result, see `Interval.through`."""
+        """Return the step that applies a monotone function to the result, see `Interval.through`."""
         keywords = {} if units is None else {"units": units}
         return Step(lambda each: each.through(function, **keywords), (self,))
 
     def mapped(self, function: Callable[[np.ndarray], np.ndarray]) -> Step:
-        """Return an exact increasing function of the result."""
+        """Return the step that applies an increasing function without rounding error to the result."""
         return Step(lambda each: each.mapped(function), (self,))
 
     def total(self, axes: tuple[int, ...]) -> Step:
-        """Return the sum of the result over axes, in any order."""
+        """Return the step that sums the result over axes, in any order."""
         return Step(lambda each: each.total(axes), (self,))
 
     def named(self, edge: str) -> Step:
-        """Return the step with a result that may be rounded to the node's format, to nearest or toward zero."""
+        """Return this step with a named result, which a kernel may round to the node's format."""
         return Step(self.apply, self.reads, edge, None, (UNROUNDED, "even", "zero"))
 
     def between(self, edge: str) -> Step:
-        """Return the step with a result that the graph rounds but a fused kernel may not, and was not recorded."""
+        """Return this step with a named result that the graph rounds, although a fused kernel may not.
+
+        For the unrecorded output of another node.
+        """
         return Step(self.apply, self.reads, edge, None, ("even", UNROUNDED, "zero"))
 
     def or_recorded(self, edge: str, values: np.ndarray) -> Step:
-        """Return the step with a result in place of which its recorded numbers are usually read."""
+        """Return this step with a named result whose recorded values are usually read instead.
+
+        For the recorded output of another node.
+        """
         return Step(self.apply, self.reads, edge, Interval.exactly(values), (AS_RECORDED, UNROUNDED))
 
 
 def source(values: np.ndarray | float) -> Step:
-    """Return a step that reads numbers."""
+    """Return a step whose result is the given values."""
     numbers = Interval.exactly(np.asarray(values))
     return Step(lambda: numbers)
 
 
 def edges_of(step: Step) -> Mapping[str, tuple[str, ...]]:
-    """Return the possible words of each edge of an expression, from its inputs to its result."""
+    """Return the possible words of each edge of an expression, in order from its inputs to its result."""
     words: dict[str, tuple[str, ...]] = {}
     visited: set[int] = set()
 
@@ -111,7 +117,7 @@ def edges_of(step: Step) -> Mapping[str, tuple[str, ...]]:
 
 
 class Evaluation:
-    """Computes an expression for several placements, each common part once.
+    """Computes an expression for several placements. Parts that they have in common are computed once.
 
     Args:
         step: The result of the expression.
@@ -122,12 +128,12 @@ class Evaluation:
         self._step, self._short = step, short
         self._results: dict[tuple[int, tuple[str, ...]], Interval] = {}
 
-    def of(self, placement: Mapping[str, str]) -> Interval:
-        """Return the result for a placement: a word for each edge."""
-        return self._computed(self._step, placement)
+    def evaluate(self, placement: Mapping[str, str]) -> Interval:
+        """Return the result of the expression for a placement, given as a word for each edge."""
+        return self._compute(self._step, placement)
 
     def sizes(self, placement: Mapping[str, str]) -> Mapping[str, int]:
-        """Return the number of values of each edge."""
+        """Return the number of values of each edge, computed with a placement."""
         sizes: dict[str, int] = {}
         visited: set[int] = set()
 
@@ -139,22 +145,22 @@ class Evaluation:
                 visit(operand)
             if step.edge and step.edge not in sizes:
                 with np.errstate(all="ignore"):
-                    sizes[step.edge] = self._computed(step, placement).low.size
+                    sizes[step.edge] = self._compute(step, placement).low.size
 
         visit(self._step)
         return sizes
 
-    def _computed(self, step: Step, placement: Mapping[str, str]) -> Interval:
+    def _compute(self, step: Step, placement: Mapping[str, str]) -> Interval:
         key = id(step), tuple(placement[edge] for edge in sorted(step.edges))
         if key not in self._results:
-            self._results[key] = self._rounded(step, placement)
+            self._results[key] = self._compute_and_round(step, placement)
         return self._results[key]
 
-    def _rounded(self, step: Step, placement: Mapping[str, str]) -> Interval:
+    def _compute_and_round(self, step: Step, placement: Mapping[str, str]) -> Interval:
         word = placement[step.edge] if step.edge else UNROUNDED
         if word == AS_RECORDED and step.recorded is not None:
             return step.recorded
-        result = step.apply(*(self._computed(operand, placement) for operand in step.reads))
+        result = step.apply(*(self._compute(operand, placement) for operand in step.reads))
         if word == UNROUNDED:
             return result
         return result.mapped(partial(round_float, short=self._short, rounding=word))

@@ -1,4 +1,4 @@
-"""Sums whose accumulator has a short float format: one term after another, each sum rounded."""
+"""Mistakes of sums in a short accumulator: terms are added one after another, and each partial sum is rounded."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat
 __all__ = ["short_sums"]
 
 _ACCUMULATORS = ("bfloat16", "float16")
-_MOST_SUMS = 1 << 23
-"""Largest number of additions that are carried out one by one."""
+_MAX_ADDITIONS = 1 << 23
+"""Maximum number of additions to carry out one by one."""
 
 
 def short_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a product of matrices, a reduction or a cumulative sum whose sums are kept in a short format.
+    """Yield mistakes in which a matrix product, a reduction or a cumulative sum accumulates in a short format.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
     """
     if operators.of(node.op).accumulates:
         yield from _short_running_sums(node, values)
-    terms = _terms(node, values)
+    terms = _terms_of_sums(node, values)
     if terms is None:
         return
     count = len(terms)
     for short_format in (each for each in SHORT_FORMATS if each.name in _ACCUMULATORS):
         for rounds_terms, clause in ((False, ""), (True, ", as are its terms")):
-            sums = _summed(terms, short_format, rounds_terms=rounds_terms)
+            sums = _sum_sequentially(terms, short_format, rounds_terms=rounds_terms)
             if node.op == "ReduceMean":
                 sums = short_format.rounded(sums / np.float32(count))
             yield Mistake(
                 likely=f"its sums are kept in {short_format.name}, one term after another{clause}",
                 node=node,
                 values={},
-                after=partial(_shaped_like, sums=sums),
+                after=partial(_sums_in_shape_of, sums=sums),
                 about="accumulator",
                 is_rounding=True,
             )
 
 
 def _short_running_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield cumulative sums of which each is rounded."""
+    """Yield mistakes in which each element of a cumulative sum is rounded before the next term is added."""
     data, axis = (values[name] for name in node.inputs[:2])
-    if node.op != "CumSum" or data.dtype != np.float32 or axis.size != 1 or data.size > _MOST_SUMS:
+    if node.op != "CumSum" or data.dtype != np.float32 or axis.size != 1 or data.size > _MAX_ADDITIONS:
         return
     if node.attrs.get("exclusive") or node.attrs.get("reverse"):
         return
@@ -67,18 +67,21 @@ def _short_running_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
             likely=likely,
             node=node,
             values={},
-            after=partial(_shaped_like, sums=result),
+            after=partial(_sums_in_shape_of, sums=result),
             about="accumulator",
             is_rounding=True,
         )
 
 
-def _shaped_like(result: np.ndarray, *, sums: np.ndarray) -> np.ndarray:
+def _sums_in_shape_of(result: np.ndarray, *, sums: np.ndarray) -> np.ndarray:
     return sums.reshape(result.shape) if sums.size == result.size else result
 
 
-def _terms(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """Return the terms of all sums, with the order of summation as the first axis, or None if there are too many."""
+def _terms_of_sums(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Return the terms of all sums, with the terms of a sum along axis 0.
+
+    None if the operator is not supported, or there are too many terms.
+    """
     names = [name for name in node.inputs if name]
     if not names or any(values[name].dtype != np.float32 for name in names[:1]):
         return None
@@ -89,19 +92,21 @@ def _terms(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
         axes = axes or tuple(range(data.ndim))
         kept = [axis for axis in range(data.ndim) if axis not in axes]
         count = prod(data.shape[axis] for axis in axes)
-        return data.transpose(*sorted(axes), *kept).reshape(count, -1) if data.size <= _MOST_SUMS and count else None
+        return (
+            data.transpose(*sorted(axes), *kept).reshape(count, -1) if data.size <= _MAX_ADDITIONS and count else None
+        )
     if operators.of(node.op).sums is not Sums.MATRIX or len(names) != 2 or node.attrs.get("transA"):
         return None
     weight = values[names[1]].swapaxes(-1, -2) if node.attrs.get("transB") else values[names[1]]
-    if min(data.ndim, weight.ndim) < 2 or weight.dtype != np.float32 or data.size * weight.shape[-1] > _MOST_SUMS:
+    if min(data.ndim, weight.ndim) < 2 or weight.dtype != np.float32 or data.size * weight.shape[-1] > _MAX_ADDITIONS:
         return None
     if any(node.attrs.get(name, 1.0) != 1.0 for name in ("alpha", "beta")):
         return None
     return np.stack([data[..., :, at, None] * weight[..., None, at, :] for at in range(data.shape[-1])])
 
 
-def _summed(terms: np.ndarray, short_format: ShortFormat, *, rounds_terms: bool) -> np.ndarray:
-    """Return sums of which each step is rounded."""
+def _sum_sequentially(terms: np.ndarray, short_format: ShortFormat, *, rounds_terms: bool) -> np.ndarray:
+    """Add terms one after another along axis 0, and round after each addition."""
     total = np.zeros(terms.shape[1:], np.float32)
     with np.errstate(all="ignore"):
         for term in terms:

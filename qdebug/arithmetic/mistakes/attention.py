@@ -21,7 +21,14 @@ __all__ = ["attention_mistakes"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Heads:
-    """How an operator states its heads: attributes with their numbers, and positions of keys, values and caches."""
+    """How an attention operator states its heads.
+
+    Args:
+        queries: Attribute with the number of query heads.
+        keys: Attribute with the number of key and value heads.
+        projected: Slots of the inputs with keys and values.
+        cached: Slots of the inputs with cached keys and values.
+    """
 
     queries: str
     keys: str
@@ -43,19 +50,19 @@ def attention_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
     """Yield the mistakes that an attention kernel could make.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
     """
     yield from _wrong_positions(node, values)
     yield from _wrong_windows(node, values)
-    yield from _other_diagonals(node, values)
-    yield from _heads_in_turn(node, values)
+    yield from _shifted_causal_masks(node, values)
+    yield from _interleaved_heads(node, values)
     heads = _HEADS.get((node.domain, node.op))
     projected = [node.inputs[at] for at in heads.projected if at < len(node.inputs)] if heads else []
     if heads is None or len(projected) != len(heads.projected) or not all(projected) or not node.inputs[0]:
         return
     data = [values[name] for name in (node.inputs[0], *projected)]
-    if data[0].ndim == _FLAT:
+    if data[0].ndim == _RANK_OF_FLAT_HEADS:
         count, groups = (node.attrs.get(name) for name in (heads.queries, heads.keys))
     else:
         count, groups = data[0].shape[1], data[1].shape[1]
@@ -64,13 +71,16 @@ def attention_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
     cached = [node.inputs[at] for at in heads.cached if at < len(node.inputs) and node.inputs[at]]
     for likely, read in _wrong_groups(count, groups):
         taken = {
-            name: _taken(values[name], read, groups if values[name].ndim == _FLAT else 0)
+            name: _expanded_heads(values[name], read, groups if values[name].ndim == _RANK_OF_FLAT_HEADS else 0)
             for name in dict.fromkeys((*projected, *cached))
         }
         ungrouped = replace(node, attrs={**node.attrs, heads.keys: count}) if heads.keys in node.attrs else node
         yield Mistake(likely=likely, node=ungrouped, values=taken)
         right = [head // (count // groups) for head in range(count)]
-        rightly = {name: _taken(values[name], right, groups if values[name].ndim == _FLAT else 0) for name in taken}
+        rightly = {
+            name: _expanded_heads(values[name], right, groups if values[name].ndim == _RANK_OF_FLAT_HEADS else 0)
+            for name in taken
+        }
         for name, title in zip(projected, ("keys", "values"), strict=True) if not cached else ():
             if projected[0] != projected[1]:
                 clause = f"{likely.replace('the keys and values', f'the {title} alone')}"
@@ -78,17 +88,16 @@ def attention_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
 
 
 def _wrong_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield queries that see other keys: of a window that is wider or narrower, later ones, or empty ones.
+    """Yield mistakes in which queries see too many or too few keys, or empty keys after the last one.
 
-    Only attention of a sequence to itself without a cache is examined, with a band of visible keys that is the same for
-    all samples and heads.
+    Only self-attention without a cache is examined, and only if all samples and heads have the same mask.
     """
     inputs = (*node.inputs, *[""] * 6)[:6]
     if (node.domain, node.op) != ("", "Attention") or not all(inputs[:3]) or any(inputs[4:]):
         return
     keys, mask = values[inputs[1]], values.get(inputs[3])
     length = keys.shape[-2]
-    ahead = np.arange(length) - np.arange(length)[:, None]  # of each key, by query
+    ahead = np.arange(length) - np.arange(length)[:, None]  # position of each key relative to each query
     visible = np.ones((length, length), bool) if mask is None else _common_mask(mask, length)
     if visible is None or values[inputs[0]].shape[-2] != length:
         return
@@ -103,7 +112,7 @@ def _wrong_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     if visible.any():
         back, forth = -int(ahead[visible].min()), int(ahead[visible].max())
         if np.array_equal(visible, (ahead >= -back) & (ahead <= forth)):
-            for more in (step for step in range(-2, _MAX_MORE_KEYS + 1) if step):
+            for more in (step for step in range(-2, _MAX_EXTRA_KEYS + 1) if step):
                 change = "more" if more > 0 else "fewer"
                 if forth + more < length and -back <= forth + more:
                     words = f"each query sees {abs(more)} {change} of the keys after it"
@@ -111,18 +120,23 @@ def _wrong_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
                 if 0 <= back + more < length:
                     words = f"each query sees {abs(more)} {change} of the keys before it, as in another window"
                     yield with_mask(words, (ahead >= -back - more) & (ahead <= forth))
-    counts = {*range(1, _MAX_MORE_KEYS + 1), *(-length % tile for tile in KERNEL_BLOCKS)} - {0}
+    counts = {*range(1, _MAX_EXTRA_KEYS + 1), *(-length % tile for tile in KERNEL_BLOCKS)} - {0}
     for count in sorted(counts):
         padded = {
-            name: np.concatenate([values[name], np.zeros_like(values[name], shape=_extended(values[name], count))], -2)
+            name: np.concatenate(
+                [values[name], np.zeros_like(values[name], shape=_padding_shape(values[name], count))], -2
+            )
             for name in dict.fromkeys(inputs[1:3])
         }
         seen = np.concatenate([visible, np.ones((length, count), bool)], -1)
         yield with_mask(f"each query also sees {count} empty keys, as of a cache that is not full", seen, **padded)
 
 
-def _other_diagonals(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a causal mask of fewer queries than keys whose diagonal ends in the last key, or the other way round."""
+def _shifted_causal_masks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield mistakes in the diagonal of a causal mask, for different numbers of queries and keys.
+
+    For attention without a mask, yield attention to empty keys instead.
+    """
     inputs = (*node.inputs, *[""] * 6)[:6]
     if (node.domain, node.op) != ("", "Attention") or not all(inputs[:3]) or any(inputs[3:]):
         return
@@ -141,35 +155,37 @@ def _other_diagonals(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
 
 
 def _with_empty_keys(node: Node, values: Mapping[str, np.ndarray], inputs: tuple[str, ...]) -> Iterator[Mistake]:
-    """Yield attention that counts the empty keys beyond the last one of a block."""
+    """Yield mistakes in which queries also see the empty keys that fill up the last block of keys."""
     keys = values[inputs[1]].shape[-2]
     for count in sorted({-keys % tile for tile in KERNEL_BLOCKS} - {0}):
         padded = {
-            name: np.concatenate([values[name], np.zeros_like(values[name], shape=_extended(values[name], count))], -2)
+            name: np.concatenate(
+                [values[name], np.zeros_like(values[name], shape=_padding_shape(values[name], count))], -2
+            )
             for name in dict.fromkeys(inputs[1:3])
         }
         likely = f"each query also sees {count} empty keys, to a multiple of a block"
         yield Mistake(likely=likely, node=node, values=padded)
 
 
-def _heads_in_turn(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield heads that are taken from the columns in turn, and written so, although each has adjacent columns."""
+def _interleaved_heads(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the mistake of reading and writing heads as interleaved columns, although a head has adjacent columns."""
     names = _HEAD_COUNTS.get(node.op)
     data = list(dict.fromkeys(filter(None, node.inputs[:3])))
-    if names is None or any(values[name].ndim != _FLAT for name in data):
+    if names is None or any(values[name].ndim != _RANK_OF_FLAT_HEADS for name in data):
         return
     counts = [node.attrs.get(name) for name in names]
     orders = {
-        name: _in_turn(values[name].shape[-1], count)
+        name: _interleaved_columns(values[name].shape[-1], count)
         for name, count in zip(node.inputs[:3], (counts[0], counts[-1], counts[-1]), strict=False)
         if name and isinstance(count, int) and count > 1 and values[name].shape[-1] % count == 0
     }
 
     def written(result: np.ndarray) -> np.ndarray:
         heads = counts[0]
-        if not isinstance(heads, int) or result.ndim != _FLAT or result.shape[-1] % heads:
+        if not isinstance(heads, int) or result.ndim != _RANK_OF_FLAT_HEADS or result.shape[-1] % heads:
             return result
-        return np.asarray(result[..., np.argsort(_in_turn(result.shape[-1], heads))])
+        return np.asarray(result[..., np.argsort(_interleaved_columns(result.shape[-1], heads))])
 
     if orders:
         moved = {name: np.ascontiguousarray(values[name][..., order]) for name, order in orders.items()}
@@ -177,8 +193,8 @@ def _heads_in_turn(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         yield Mistake(likely=likely, node=node, values=moved, after=written)
 
 
-def _in_turn(width: int, count: int) -> np.ndarray:
-    """Return the columns of each head, if columns belong to the heads in turn."""
+def _interleaved_columns(width: int, count: int) -> np.ndarray:
+    """Return the columns grouped by head, where column i belongs to head i modulo the number of heads."""
     return np.arange(width).reshape(-1, count).T.reshape(-1)
 
 
@@ -189,41 +205,55 @@ _HEAD_COUNTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "MultiHeadAttention": ("num_heads",),
     }
 )
-"""Attributes with the number of heads of queries, and of keys and values."""
-_MAX_MORE_KEYS = 8
-"""Largest number of keys that a query may see too many."""
+"""Attributes with the number of query heads, and of key and value heads if it may differ."""
+_MAX_EXTRA_KEYS = 8
+"""Maximum number of extra keys on either side that are tried."""
 
 
-def _extended(array: np.ndarray, count: int) -> tuple[int, ...]:
+def _padding_shape(array: np.ndarray, count: int) -> tuple[int, ...]:
     return (*array.shape[:-2], count, array.shape[-1])
 
 
 def _common_mask(mask: np.ndarray, length: int) -> np.ndarray | None:
-    """Return which keys each query sees if that is the same for all samples and heads, or None."""
+    """Return a boolean matrix (query, key) of the visible keys, or None if samples or heads differ in it."""
     if mask.ndim < 2 or mask.shape[-2:] != (length, length):
         return None
     rows = mask.reshape(-1, length, length)
-    visible = rows if mask.dtype == bool else rows > _HIDDEN
+    visible = rows if mask.dtype == bool else rows > _HIDING_BELOW
     if mask.dtype != bool and np.any(rows[visible]):
         return None
     return visible[0] if (visible == visible[0]).all() else None
 
 
-_HIDDEN = -1e4
-"""Numbers in masks that are below hide a key."""
-_FLAT = 3
-"""Dimensions of data whose heads are side by side. Otherwise the heads are dimension 1 of 4."""
+_HIDING_BELOW = -1e4
+"""Additive masks hide a key by a value below this."""
+_RANK_OF_FLAT_HEADS = 3
+"""Rank of data with its heads side by side in the last axis. Data of rank 4 has its heads along axis 1."""
 
 
-def _taken(array: np.ndarray, read: Sequence[int], groups: int) -> np.ndarray:
-    """Return keys or values with the head that each query head reads, from (B, S, G h) or (B, G, S, h)."""
+def _expanded_heads(array: np.ndarray, read: Sequence[int], groups: int) -> np.ndarray:
+    """Expand keys or values to one head for each query head.
+
+    Args:
+        array: Keys or values, (B, S, G h) or (B, G, S, h).
+        read: The head that each query head reads.
+        groups: Number of heads G of the first layout, or 0 for the second.
+    """
     if not groups:
         return array.take(read, 1)
     return array.reshape(*array.shape[:2], groups, -1).take(read, 2).reshape(*array.shape[:2], -1)
 
 
 def _wrong_groups(count: int, groups: int) -> Iterator[tuple[str, list[int]]]:
-    """Yield the heads of keys and values that query heads could read by mistake, in words and by query head."""
+    """Yield wrong assignments of query heads to key and value heads.
+
+    Args:
+        count: Number of query heads.
+        groups: Number of key and value heads.
+
+    Yields:
+        The mistake in words, and the key and value head that each query head reads.
+    """
     size = count // groups
     right = [head // size for head in range(count)]
     rules = [
@@ -255,12 +285,12 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _wrong_positions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield rotary embeddings that take the wrong positions. The data are (B, S, N h) or (B, N, S, h)."""
+    """Yield mistakes in which a rotary embedding uses wrong positions. Data is (B, S, N h) or (B, N, S, h)."""
     if (node.domain, node.op) != ("com.microsoft", "RotaryEmbedding"):
         return
-    name, places, table = node.inputs[:3]
-    data, positions, count = values[name], values[places], node.attrs.get("num_heads")
-    flat, batch = data.ndim == _FLAT, data.shape[0]
+    name, position_ids, table = node.inputs[:3]
+    data, positions, count = values[name], values[position_ids], node.attrs.get("num_heads")
+    flat, batch = data.ndim == _RANK_OF_FLAT_HEADS, data.shape[0]
     if not isinstance(count, int) or not count:
         count = data.shape[2] // (2 * values[table].shape[1])
     length, count = (data.shape[1], count) if flat else (data.shape[2], data.shape[1])
@@ -273,15 +303,15 @@ def _wrong_positions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
         yield Mistake(
             likely="the position is the index of the head, not of the token",
             node=node,
-            values={name: by_token, places: by_head},
-            after=partial(_in_rows, shape=data.shape),
+            values={name: by_token, position_ids: by_head},
+            after=partial(_with_axes_of_data, shape=data.shape),
         )
     counted = np.broadcast_to(np.arange(length, dtype=positions.dtype), (batch, length))
-    yield Mistake(likely="positions count from 0 instead of the given ones", node=node, values={places: counted})
+    yield Mistake(likely="positions count from 0 instead of the given ones", node=node, values={position_ids: counted})
     repeated = np.broadcast_to(first, (batch, length))
-    yield Mistake(likely="every token has the first position", node=node, values={places: repeated})
+    yield Mistake(likely="every token has the first position", node=node, values={position_ids: repeated})
 
 
-def _in_rows(result: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a result (B, S, N, h) in the dimensions of the data."""
-    return np.asarray(result.reshape(shape) if len(shape) == _FLAT else result.swapaxes(1, 2))
+def _with_axes_of_data(result: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a result (B, S, N, h) in the layout of the data."""
+    return np.asarray(result.reshape(shape) if len(shape) == _RANK_OF_FLAT_HEADS else result.swapaxes(1, 2))

@@ -1,6 +1,6 @@
-"""A node with another value of one of its attributes, or with another operator in its place.
+"""Mistakes of any operator in its attributes: another value of one attribute, or another operator in its place.
 
-These are not tied to an operator: every attribute that a kernel reads is tried with values that are near it or usual.
+Every attribute that a kernel reads is tried with nearby and common values.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ __all__ = ["other_attributes", "other_integers", "other_operators", "wrong_choic
 
 
 def other_attributes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield a node with another value of one attribute, including those left at their default.
+    """Yield mistakes in which one attribute has another value. Attributes left at their default are included.
 
-    A window that moves by smaller steps, or is smaller, gives a larger result, of which a kernel writes the beginning.
+    Some values enlarge the result, such as a smaller stride. Then the beginning of each axis is used, because a kernel
+    writes no more than that.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
-    if operators.of(node.op).casts:  # its types are numbers without an order
+    if operators.of(node.op).casts:  # its attribute is the number of a type, so nearby values mean nothing
         return
     defaults: dict[str, AttrValue | None] = {}
     try:
@@ -43,7 +44,7 @@ def other_attributes(node: Node, values: Mapping[str, np.ndarray], opset: Mappin
     for name, value in {**defaults, **node.attrs}.items():
         for other_value in (*_other_values(value, extents), *(_other_axes(value) if name == "axes" else ())):
             other = replace(node, attrs={**node.attrs, name: other_value})
-            text = f"it uses {name} = {_text(other_value)}, not {_text(value)}"
+            text = f"it uses {name} = {_value_text(other_value)}, not {_value_text(value)}"
             yield Mistake(likely=text, node=other, values={}, after=crop, about=name)
     numbers = {name: value for name, value in {**defaults, **node.attrs}.items() if isinstance(value, float)}
     for first, second in combinations(numbers, 2):
@@ -54,10 +55,10 @@ def other_attributes(node: Node, values: Mapping[str, np.ndarray], opset: Mappin
 
 
 def other_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a node with another value of a single integer that it reads, such as an index or an axis.
+    """Yield mistakes in which a scalar integer input has another value, such as an index or an axis.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
     """
     for name in dict.fromkeys(filter(None, node.inputs)):
@@ -65,21 +66,23 @@ def other_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         if array.size != 1 or array.dtype.kind != "i":
             continue
         own, ends = int(array.reshape(-1)[0]), np.iinfo(array.dtype)
-        for other in dict.fromkeys((*range(_MOST_INTEGER + 1), own - 1, own + 1, *range(-1, -_MOST_INTEGER - 1, -1))):
+        for other in dict.fromkeys(
+            (*range(_MAX_INTEGER_TRIED + 1), own - 1, own + 1, *range(-1, -_MAX_INTEGER_TRIED - 1, -1))
+        ):
             if other != own and ends.min <= other <= ends.max:
                 text = f"{name!r} is taken for {other}, not {own}"
                 yield Mistake(likely=text, node=node, values={name: np.full_like(array, other)}, about=name)
 
 
-_MOST_INTEGER = 16
-"""Largest magnitude of an integer that is tried in place of a stated one."""
+_MAX_INTEGER_TRIED = 16
+"""Largest magnitude of an integer that is tried in place of a scalar input."""
 
 
 def _other_values(value: AttrValue | None, extents: set[int]) -> Iterator[AttrValue]:
-    """Yield values that a kernel might use in place of an attribute's."""
+    """Yield values that a kernel might use instead of an attribute's value."""
     if isinstance(value, int):
         near = [each for each in (0, 1, value - 1, value + 1, 2 * value, value // 2) if each >= min(value, 0)]
-        small = sorted(extent for extent in extents if extent <= _MOST_COUNT)
+        small = sorted(extent for extent in extents if extent <= _MAX_COUNT_TRIED)
         yield from (int(each) for each in dict.fromkeys((*near, *(small if value > 1 else ()))) if each != value)
     if not isinstance(value, tuple) or not value:
         return
@@ -91,38 +94,38 @@ def _other_values(value: AttrValue | None, extents: set[int]) -> Iterator[AttrVa
 
 
 def _other_axes(value: AttrValue | None) -> Iterator[AttrValue]:
-    """Yield a list of axes without its first or its last one."""
+    """Yield a list of axes without its first axis, and without its last one."""
     if isinstance(value, tuple) and len(value) > 1:
         yield from dict.fromkeys((value[1:], value[:-1]))
 
 
-_MOST_COUNT = 64
+_MAX_COUNT_TRIED = 64
 """Largest extent that is tried as a number of groups, heads, or elements of a window."""
 
 
-def _text(value: object) -> str:
+def _value_text(value: object) -> str:
     return f"{list(value) if isinstance(value, tuple) else value}"
 
 
 def _cropped(result: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the beginning of a result along each axis."""
+    """Cut a result to a shape, keeping the beginning of each axis. Results of another rank are returned unchanged."""
     if result.ndim != len(shape):
         return result
     return np.ascontiguousarray(result[tuple(slice(extent) for extent in shape)])
 
 
 def other_operators(node: Node) -> Iterator[Mistake]:
-    """Yield an operator of the same kind in a node's place: of one element, of two, over a window or over axes.
+    """Yield mistakes in which another operator of the same kind is computed: element-wise, windowed or a reduction.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
     """
     own = operators.of(node.op)
     count = len(node.inputs)
 
     def is_alike(row: operators.Operator) -> bool:
-        """Return whether an operator takes the same inputs and gives a result of the same shape."""
-        if own.elementwise and count <= _PAIR:
+        """Return whether an operator takes the same inputs as the node and returns a result of the same shape."""
+        if own.elementwise and count <= _MAX_ELEMENTWISE_INPUTS:
             return row.elementwise and row.counts is own.counts
         if own.picks_index:
             return row.picks_index
@@ -140,8 +143,8 @@ def other_operators(node: Node) -> Iterator[Mistake]:
         yield Mistake(likely="its result is negated", node=node, values={}, after=np.logical_not)
 
 
-_PAIR = 2
-"""Inputs of an element-wise operator of two operands."""
+_MAX_ELEMENTWISE_INPUTS = 2
+"""Maximum number of inputs of an element-wise operator that others may replace."""
 
 
 _FLAGS = frozenset(
@@ -181,19 +184,19 @@ _CONFUSED_VALUES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
     }
 )
 """Attribute values that are easily confused with each other."""
-_CHOICES_OF_OPERATORS: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = MappingProxyType(
+_CONFUSED_VALUES_OF_OPERATORS: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = MappingProxyType(
     {("RoiAlign", "coordinate_transformation_mode"): (("half_pixel", "output_half_pixel"),)}
 )
-"""Values of an attribute of which an operator takes fewer than others."""
+"""The same by operator and attribute, for operators that support fewer values."""
 _DIVISOR_FLAGS = ("count_include_pad", "ceil_mode")
-"""Flags for which 1 instead of 0 is handled as a separate mistake."""
+"""Flags of average pools. Using 1 instead of 0 changes the divisor, which is a separate mistake in `known`."""
 
 
 def wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield inverted flags and confused choices, including those left at their default by the node.
+    """Yield mistakes in which a flag is inverted or an enumerated attribute confused. Defaults are included.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
@@ -209,7 +212,7 @@ def wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[s
             operand = _TRANSPOSING_FLAGS.get(name)
             about = "" if operand is None else node.inputs[operand]
             yield Mistake(likely=likely, node=inverted, values={}, about=about)
-        groups = _CHOICES_OF_OPERATORS.get((node.op, name), _CONFUSED_VALUES.get(name, ()))
+        groups = _CONFUSED_VALUES_OF_OPERATORS.get((node.op, name), _CONFUSED_VALUES.get(name, ()))
         for other_value in next((choices for choices in groups if value in choices), ()):
             if other_value != value:
                 likely = f"it uses {name} = {other_value}, not {value}"
@@ -219,4 +222,4 @@ def wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[s
 
 
 _TRANSPOSING_FLAGS = MappingProxyType({"transA": 0, "transB": 1})
-"""Flags that transpose an operand, with its position. For a square operand, this equals a different memory order."""
+"""Position of the operand that each flag transposes. For a square operand, this equals a different memory order."""

@@ -1,6 +1,6 @@
-"""Mistakes with a number in them, which is solved for instead of listed. Begin at `dials` and `miscounted_blocks`.
+"""Mistakes in a number whose wrong value is solved for. Begin at `dials` and `miscounted_blocks`.
 
-A number that a kernel takes differently, such as an attribute or a factor of an operand, is found by the Gauss-Newton
+The value of an attribute, or the factor of an operand, that a kernel uses by mistake is found by the Gauss-Newton
 method on all elements of the result (Nocedal and Wright, "Numerical Optimization", 2nd edition, section 10.3).
 """
 
@@ -26,13 +26,13 @@ Compute = Callable[[Mistake], np.ndarray | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dial:
-    """A number of a node that a kernel may take differently.
+    """A number of a node that a kernel may replace by another value.
 
     Args:
-        title: What it is, in words.
-        start: Its value in the node.
-        text: The mistake in words, with `{}` for the value.
-        set_to: Returns the node with another value, as a mistake without words.
+        title: Its name in messages.
+        start: Its right value.
+        text: The mistake in words, with `{}` for the wrong value.
+        set_to: Returns the mistake for a wrong value, without words.
         is_whole: Whether it is an integer.
     """
 
@@ -43,10 +43,10 @@ class Dial:
     is_whole: bool = False
 
     def mistake(self, value: float) -> Mistake:
-        """Return the mistake of taking another value.
+        """Return the mistake of using another value, with its words.
 
         Args:
-            value: The value.
+            value: The wrong value.
         """
         return replace(self.set_to(value), likely=self.text.format(f"{value:.4g}"), about=self.title)
 
@@ -61,14 +61,14 @@ def dials(
     """Yield the numbers of a node: its real attributes, its scalar inputs, and a factor and an addend of each operand.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
         defaults: Attributes that its kernel reads and the node omits.
         opset: Version of each operator set of its graph.
         quants: Scale and zero point of the inputs that are codes with a single scale.
     """
     yield from _zero_point_dials(node, values, opset)
-    is_sum = operators.of(node.op).adds  # kernels of some frameworks give one of its terms a factor
+    is_sum = operators.of(node.op).adds  # its kernel reads `alpha`, a factor that only some frameworks give a term
     for name, value in {**({} if is_sum else defaults), **node.attrs}.items():
         if isinstance(value, float) and np.isfinite(value):
             yield _attribute_dial(node, name, value)
@@ -82,12 +82,12 @@ def dials(
             yield _operand_dial(node, name, text, float(array.reshape(-1)[0]), partial(np.full_like, array))
         else:
             factor = f"{name!r} is multiplied by {{}} first"
-            yield _operand_dial(node, name, factor, 1.0, partial(_combined, np.multiply, array))
+            yield _operand_dial(node, name, factor, 1.0, partial(_combine_with_number, np.multiply, array))
             if name in quants:
                 yield _real_zero_point_dial(node, name, array, quants[name])
                 continue
             addend = f"{{}} is added to {name!r} first"
-            yield _operand_dial(node, name, addend, 0.0, partial(_combined, np.add, array))
+            yield _operand_dial(node, name, addend, 0.0, partial(_combine_with_number, np.add, array))
 
 
 def _real_zero_point_dial(node: Node, name: str, array: np.ndarray, quant: QuantParams) -> Dial:
@@ -95,22 +95,22 @@ def _real_zero_point_dial(node: Node, name: str, array: np.ndarray, quant: Quant
     scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
 
     def with_zero_point(number: float) -> np.ndarray:
-        return _combined(np.add, array, (zero_point - number) * scale)
+        return _combine_with_number(np.add, array, (zero_point - number) * scale)
 
     text = f"the zero point of {name!r} acts as {{}}, not {zero_point}"
     return replace(_operand_dial(node, name, text, float(zero_point), with_zero_point), is_whole=True)
 
 
 def _zero_point_dials(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Dial]:
-    """Yield the zero points of a product of integers, in which its sums are linear."""
-    places = range(_FIRST_ZERO_POINT, len(node.inputs)) if operators.of(node.op).sums_codes else ()
-    for place in places:
-        name, operand = node.inputs[place], values[node.inputs[place - _FIRST_ZERO_POINT]]
+    """Yield the zero points of an integer product. Its sums are linear in them, so one replay each suffices."""
+    slots = range(_FIRST_ZERO_POINT, len(node.inputs)) if operators.of(node.op).sums_codes else ()
+    for slot in slots:
+        name, operand = node.inputs[slot], values[node.inputs[slot - _FIRST_ZERO_POINT]]
         if not name or values[name].size != 1:
             continue
         zero_point = int(values[name].reshape(-1)[0])
         step = 1 if zero_point < np.iinfo(operand.dtype).max else -1
-        one_each = {node.inputs[place - _FIRST_ZERO_POINT]: np.full_like(operand, zero_point + step)}
+        one_each = {node.inputs[slot - _FIRST_ZERO_POINT]: np.full_like(operand, zero_point + step)}
         sums = run_node(node, {**values, **one_each}, opset)[node.outputs[0]] * step
 
         def set_to(number: float, zero_point: int = zero_point, sums: np.ndarray = sums) -> Mistake:
@@ -127,7 +127,7 @@ _FIRST_ZERO_POINT = 2
 """Position of the first operand's zero point in a product of integers; the second operand's follows."""
 
 
-def _combined(combine: np.ufunc, array: np.ndarray, number: float) -> np.ndarray:
+def _combine_with_number(combine: np.ufunc, array: np.ndarray, number: float) -> np.ndarray:
     return np.asarray(combine(array, array.dtype.type(number)))
 
 
@@ -141,7 +141,7 @@ def _attribute_dial(node: Node, name: str, value: float) -> Dial:
 
 
 def _gate_dials(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Dial]:
-    """Yield the parameters of the operator by which a node multiplies its input, as of the HardSigmoid in HardSwish."""
+    """Yield the parameters of a node's gate: the operator whose result multiplies its input, as in HardSwish."""
     gate = operators.of(node.op).gate
     data = values.get(node.inputs[0]) if node.inputs else None
     if gate is None or data is None:
@@ -167,7 +167,9 @@ def _operand_dial(node: Node, name: str, text: str, start: float, make: Callable
 
 
 def solve(dial: Dial, recorded: np.ndarray, compute: Compute) -> float | None:
-    """Return the value with which a node comes closest to a recorded result, or None if it cannot be solved.
+    """Return the value of a number that brings a node closest to its recorded result.
+
+    None if the node cannot be computed with any start value.
 
     Args:
         dial: The number.
@@ -184,24 +186,29 @@ def solve(dial: Dial, recorded: np.ndarray, compute: Compute) -> float | None:
 
     best: tuple[float, float] | None = None  # error norm and value
     for begin in dict.fromkeys((dial.start, 0.0, 1.0, 2 * dial.start, dial.start / 2)):
-        for value, norm in _steps(begin, errors):
+        for value, norm in _gauss_newton_steps(begin, errors):
             if best is None or norm < best[0]:
                 best = norm, value
     return None if best is None else best[1]
 
 
-def _steps(value: float, errors: Callable[[float], np.ndarray | None]) -> Iterator[tuple[float, float]]:
-    """Yield the values of the Gauss-Newton method from a first one on, with the error norm of each."""
+def _gauss_newton_steps(value: float, errors: Callable[[float], np.ndarray | None]) -> Iterator[tuple[float, float]]:
+    """Yield the iterates of the Gauss-Newton method, from a start value on, each with its error norm.
+
+    Args:
+        value: The start value.
+        errors: Returns the error of each element for a value, or None if it cannot be computed.
+    """
     previous = np.inf
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         error = errors(value)
         if error is None:
             return
         norm = float(np.linalg.norm(error))
         yield value, norm
-        distance = _DISTANCE * max(abs(value), _DISTANCE)
+        distance = _SLOPE_DISTANCE * max(abs(value), _SLOPE_DISTANCE)
         moved = errors(value + distance)
-        if moved is None or not norm < _PROGRESS * previous:
+        if moved is None or not norm < _MAX_ERROR_RATIO_PER_STEP * previous:
             return
         slope = (moved - error) / distance
         power = float(np.vdot(slope, slope))
@@ -210,39 +217,41 @@ def _steps(value: float, errors: Callable[[float], np.ndarray | None]) -> Iterat
         previous, value = norm, value - float(np.vdot(slope, error)) / power
 
 
-_MOST_STEPS = 12
-_PROGRESS = 0.9
-"""Share of the previous error norm below which another step is taken."""
-_DISTANCE = 2.0**-6
-"""Relative distance over which a slope is measured: large against the rounding of float32."""
+_MAX_STEPS = 12
+_MAX_ERROR_RATIO_PER_STEP = 0.9
+"""Iteration goes on while the error norm falls below this share of the previous one."""
+_SLOPE_DISTANCE = 2.0**-6
+"""Relative distance over which a slope is measured: large compared with the rounding of float32."""
 
 
 def miscounted_blocks(
     node: Node, operand: tuple[str, int], values: Mapping[str, np.ndarray], recorded: np.ndarray, compute: Compute
 ) -> Iterator[Mistake]:
-    """Yield how often each part of an operand counts in a result that is linear in it, in few digits first.
+    """Yield mistakes in which blocks of an operand have a wrong weight, weights of few digits first.
+
+    The result must be linear in the operand.
 
     Args:
-        node: The node's real-valued form.
-        operand: The operand, and the axis along which it is cut.
+        node: The node's real form.
+        operand: The operand, and the axis along which it is split into blocks.
         values: The node's inputs.
         recorded: The recorded result.
         compute: Computes the node with a mistake.
     """
     name, axis = operand
-    array, parts = values[name], _blocks_of(values[name].shape[axis])
-    counts = _counts(node, operand, values, recorded, compute)
+    array, parts = values[name], _split_axis(values[name].shape[axis])
+    counts = _weights_of_blocks(node, operand, values, recorded, compute)
     if counts is None:
         return
     for digits in _DIGITS:
         clauses, factors = [], np.ones(array.shape[axis])
-        for part, count in _merged(parts, (np.round(counts, digits) + 0.0).tolist()):
+        for part, count in _merge_equal_neighbors(parts, (np.round(counts, digits) + 0.0).tolist()):
             factors[part] = count
             if count != 1:
                 is_one = part.stop - part.start == 1
-                place = f"element {part.start}" if is_one else f"elements {part.start} to {part.stop - 1}"
-                clauses.append(f"{place} of {name!r} along axis {axis} count{'s' * is_one} {count:g} times")
-        if 0 < len(clauses) <= _MOST_CLAUSES:
+                slot = f"element {part.start}" if is_one else f"elements {part.start} to {part.stop - 1}"
+                clauses.append(f"{slot} of {name!r} along axis {axis} count{'s' * is_one} {count:g} times")
+        if 0 < len(clauses) <= _MAX_CLAUSES:
             shaped = factors.astype(array.dtype).reshape([-1 if at == axis else 1 for at in range(array.ndim)])
             yield Mistake(likely=", and ".join(clauses), node=node, values={name: array * shaped}, about=name)
 
@@ -250,10 +259,10 @@ def miscounted_blocks(
 def miscounted_windows(
     node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int], recorded: np.ndarray, compute: Compute
 ) -> Iterator[Mistake]:
-    """Yield the numbers by which the windows of an average pool are divided, solved for by least squares.
+    """Yield the mistake of dividing windows of an average pool by wrong numbers, which are solved for.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
         opset: Version of each operator set of its graph.
         recorded: The recorded result.
@@ -265,7 +274,7 @@ def miscounted_windows(
         return
     rows = result.astype(np.float64).reshape(-1, *result.shape[2:])
     power = np.square(rows).sum(0)
-    if len(rows) < _LEAST_ROWS or not power.all() or not np.isfinite(recorded).all():
+    if len(rows) < _MIN_ROWS or not power.all() or not np.isfinite(recorded).all():
         return
     taps = np.prod([extent for extent in kernel if isinstance(extent, int)])
     data = values[node.inputs[0]]
@@ -289,28 +298,28 @@ def miscounted_windows(
     )
 
 
-_LEAST_ROWS = 4
-"""Channels and samples that a divisor has to explain."""
+_MIN_ROWS = 4
+"""Minimum number of channels, over all samples, that a fitted divisor has to explain."""
 
 
 def _listed_numbers(numbers: np.ndarray) -> str:
-    """Return the different whole numbers among some, in words."""
+    """List the distinct values of an array, rounded to integers, in words."""
     *most, last = (f"{number:g}" for number in np.unique(np.rint(numbers)))
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _counts(
+def _weights_of_blocks(
     node: Node,
     operand: tuple[str, int],
     values: Mapping[str, np.ndarray],
     recorded: np.ndarray,
     compute: Compute,
 ) -> np.ndarray | None:
-    """Return how often each part of an operand counts, or None if the result does not tell."""
+    """Return the fitted weight of each block of an operand, or None if the result does not determine it."""
     name, axis = operand
-    array, parts = values[name], _blocks_of(values[name].shape[axis])
+    array, parts = values[name], _split_axis(values[name].shape[axis])
     base = compute(Mistake(likely="", node=node, values={name: np.zeros_like(array)}))
-    if base is None or base.shape != recorded.shape or len(parts) < _LEAST_PARTS:
+    if base is None or base.shape != recorded.shape or len(parts) < _MIN_BLOCKS:
         return None
     effects = []
     for part in parts:
@@ -326,24 +335,24 @@ def _counts(
     return np.asarray(np.linalg.lstsq(table, target, rcond=None)[0])
 
 
-def _blocks_of(extent: int) -> list[slice]:
-    """Return an axis in at most 16 blocks of the same size, of which the last may be shorter."""
+def _split_axis(extent: int) -> list[slice]:
+    """Split an axis into at most 16 blocks of equal size, of which the last may be shorter."""
     size = 1
-    while -(-extent // size) > _MOST_BLOCKS:
+    while -(-extent // size) > _MAX_BLOCKS:
         size *= 2
     return [slice(begin, min(begin + size, extent)) for begin in range(0, extent, size)]
 
 
-def _merged(parts: Sequence[slice], counts: Sequence[float]) -> Iterator[tuple[slice, float]]:
-    """Yield parts and their counts, with adjacent parts of equal counts as one."""
+def _merge_equal_neighbors(parts: Sequence[slice], counts: Sequence[float]) -> Iterator[tuple[slice, float]]:
+    """Yield blocks and their weights, with adjacent blocks of equal weight joined."""
     for count, group in groupby(zip(parts, counts, strict=True), key=itemgetter(1)):
         members = [part for part, _ in group]
         yield slice(members[0].start, members[-1].stop), count
 
 
-_MOST_BLOCKS = 16
-_LEAST_PARTS = 2
-_MOST_CLAUSES = 2
-"""Number of different counts that are still said to be one mistake."""
+_MAX_BLOCKS = 16
+_MIN_BLOCKS = 2
+_MAX_CLAUSES = 2
+"""Maximum number of joined blocks with a wrong weight that are reported as one mistake."""
 _DIGITS = (0, 1, 3)
-"""Digits of a count after the point."""
+"""Numbers of decimal places that weights are rounded to, in order of trial."""

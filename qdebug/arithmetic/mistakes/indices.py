@@ -1,4 +1,4 @@
-"""Known kernel mistakes in indices, updates at indices, and positions in blocked memory. Begin at `index_mistakes`."""
+"""Known kernel mistakes in indexing, scattering, slicing and blocked memory. Begin at `index_mistakes`."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def index_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     """Yield the mistakes that a kernel could make in the indices of a node.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
     """
     yield from _wrong_indices(node, values)
     yield from _channels_in_blocks(node, values)
     yield from _wrong_updates(node, values)
-    yield from _other_starts(node, values)
+    yield from _wrong_slice_starts(node, values)
 
 
-def _other_starts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield slices of the same length that start elsewhere along the axis, nearest ones first."""
-    if node.op != "Slice" or not _SLICE_ALONG_AXES <= len(node.inputs) <= _SLICE_WITH_STEPS:
+def _wrong_slice_starts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield mistakes in which a slice of the same length starts at another index, nearest indices first."""
+    if node.op != "Slice" or not _SLICE_INPUTS_WITHOUT_STEPS <= len(node.inputs) <= _SLICE_INPUTS_WITH_STEPS:
         return
     data, starts, ends, axes, *steps = (values[name] for name in node.inputs if name)
     if any(limit.size != 1 for limit in (starts, ends, axes, *steps)):
@@ -42,13 +42,15 @@ def _other_starts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mist
         return
     extent = data.shape[int(axes.reshape(-1)[0])]
     start, end, _ = slice(int(starts.reshape(-1)[0]), int(ends.reshape(-1)[0])).indices(extent)
-    for other in sorted(range(extent - max(end - start, 0) + 1), key=lambda each: abs(each - start))[1:_MOST_STARTS]:
+    for other in sorted(range(extent - max(end - start, 0) + 1), key=lambda each: abs(each - start))[
+        1:_MAX_STARTS_TRIED
+    ]:
         limits = {node.inputs[1]: np.full_like(starts, other), node.inputs[2]: np.full_like(ends, other + end - start)}
         yield Mistake(likely=f"its part begins at {other}, not at {start}", node=node, values=limits)
 
 
 def _ignored_steps(node: Node, data: np.ndarray, starts: np.ndarray, axis: int) -> Iterator[Mistake]:
-    """Yield adjacent elements in place of those a step apart, as many as there should be."""
+    """Yield the mistake of ignoring the step of a slice: as many elements as it should have, but adjacent ones."""
     start = int(starts.reshape(-1)[0])
 
     def adjacent(result: np.ndarray) -> np.ndarray:
@@ -59,12 +61,12 @@ def _ignored_steps(node: Node, data: np.ndarray, starts: np.ndarray, axis: int) 
     yield Mistake(likely="the step is ignored", node=node, values={}, after=adjacent)
 
 
-_MOST_STARTS = 257
-_SLICE_WITH_STEPS = 5
+_MAX_STARTS_TRIED = 257
+_SLICE_INPUTS_WITH_STEPS = 5
 
 
 def _wrong_updates(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield updates at negative indices that are skipped, and repeated ones of which the last one counts alone."""
+    """Yield mistakes of ScatterElements: negative indices are skipped, or only the last of repeated indices counts."""
     if node.op != "ScatterElements" or not all(node.inputs[:3]):
         return
     data, indices, updates = (values[name] for name in node.inputs[:3])
@@ -89,21 +91,21 @@ def _wrong_updates(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
 
 
 _NEUTRAL: Mapping[str, float] = MappingProxyType({"add": 0, "mul": 1, "min": np.inf, "max": -np.inf})
-"""Numbers that change nothing, by reduction."""
+"""Neutral element of each reduction."""
 
 
 _INDEXING_OPS = ("Gather", "GatherElements", "GatherND")
 
 
 def _wrong_indices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield negative indices not counted from the end, and off-by-one indices."""
+    """Yield mistakes in the indices of a gather: wrong handling of negative ones, off by one, or along another axis."""
     if node.op not in _INDEXING_OPS or len(node.inputs) < 2:
         return
     data, name = values[node.inputs[0]], node.inputs[1]
     indices, axis = values[name], node.attrs.get("axis", 0)
     negative = indices < 0
     if negative.any() and np.any(~negative):
-        zero_negative = partial(_zeroed, negative=_broadcast_negative(node, data, negative))
+        zero_negative = partial(_with_zeros, negative=_broadcast_negative(node, data, negative))
         zeroed = np.where(negative, 0, indices)
         yield Mistake(likely="negative indices return 0", node=node, values={name: zeroed}, after=zero_negative)
         yield Mistake(likely="negative indices are treated as 0", node=node, values={name: zeroed})
@@ -138,7 +140,7 @@ def _wrong_indices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
 
 
 def _broadcast_negative(node: Node, data: np.ndarray, negative: np.ndarray) -> np.ndarray:
-    """Return a mask of the result's elements from negative indices, broadcastable to it."""
+    """Return a mask, broadcastable to the result, of the elements that negative indices pick."""
     axis = node.attrs.get("axis", 0)
     if node.op == "GatherElements" or not isinstance(axis, int):
         return negative
@@ -148,7 +150,7 @@ def _broadcast_negative(node: Node, data: np.ndarray, negative: np.ndarray) -> n
     return negative.reshape(*negative.shape, *(1,) * trailing_axes)
 
 
-def _zeroed(result: np.ndarray, *, negative: np.ndarray) -> np.ndarray:
+def _with_zeros(result: np.ndarray, *, negative: np.ndarray) -> np.ndarray:
     try:
         return np.asarray(np.where(negative, result.dtype.type(0), result))
     except ValueError:
@@ -156,8 +158,8 @@ def _zeroed(result: np.ndarray, *, negative: np.ndarray) -> np.ndarray:
 
 
 def _channels_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield channels cut out of memory that holds blocks of channels, without moving on to the next block."""
-    if node.op != "Slice" or len(node.inputs) != _SLICE_ALONG_AXES:
+    """Yield the mistake of slicing channels that are stored in blocks by reading past the end of the first block."""
+    if node.op != "Slice" or len(node.inputs) != _SLICE_INPUTS_WITHOUT_STEPS:
         return
     data, *limits = (values[name] for name in node.inputs)
     if data.ndim <= _ROWS_AND_CHANNELS or any(limit.size != 1 for limit in limits):
@@ -172,24 +174,31 @@ def _channels_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
                 "the end of that block",
                 node=node,
                 values={},
-                after=partial(_read_on, data=data, begin=begin, block=block),
+                after=partial(_read_past_block, data=data, begin=begin, block=block),
             )
 
 
-_SLICE_ALONG_AXES = 4
-"""Inputs of a Slice without steps."""
+_SLICE_INPUTS_WITHOUT_STEPS = 4
+"""Number of inputs of a Slice with axes but without steps."""
 
 
 _ROWS_AND_CHANNELS = 2
 
 
-def _read_on(result: np.ndarray, *, data: np.ndarray, begin: int, block: int) -> np.ndarray:
-    """Return channels as read from memory in blocks of channels, all relative to the block of the first one."""
+def _read_past_block(result: np.ndarray, *, data: np.ndarray, begin: int, block: int) -> np.ndarray:
+    """Return a slice of channels as a kernel reads it that never leaves the memory layout of the first block.
+
+    Args:
+        result: The right slice.
+        data: The sliced tensor, (rows, channels, ...).
+        begin: The first channel.
+        block: Number of channels in a block of memory.
+    """
     rows, channels = data.shape[:2]
     padded = np.zeros((rows, -(-channels // block) * block, prod(data.shape[2:])), data.dtype)
     padded[:, :channels] = data.reshape(rows, channels, -1)
-    spots = padded.shape[2]
-    memory = padded.reshape(rows, -1, block, spots).swapaxes(2, 3).reshape(rows, -1)
-    first = begin // block * block * spots + begin % block
-    places = first + np.arange(result.shape[1])[:, None] + np.arange(spots) * block
-    return memory[:, np.minimum(places, memory.shape[1] - 1)].reshape(result.shape)
+    positions_per_channel = padded.shape[2]
+    memory = padded.reshape(rows, -1, block, positions_per_channel).swapaxes(2, 3).reshape(rows, -1)
+    first = begin // block * block * positions_per_channel + begin % block
+    offsets = first + np.arange(result.shape[1])[:, None] + np.arange(positions_per_channel) * block
+    return memory[:, np.minimum(offsets, memory.shape[1] - 1)].reshape(result.shape)

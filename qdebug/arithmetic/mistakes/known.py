@@ -32,7 +32,7 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
     """Yield the mistakes that a kernel could make in computing a node.
 
     Args:
-        node: The node's real-valued form, or a node on codes that outputs sums.
+        node: The node's real form, or a node on codes that outputs sums.
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
@@ -50,7 +50,7 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
         late_zero_points(node, values),
         _biases_of_other_axes(node, values),
         _incomplete_sums(node, values),
-        _usual_gate_parameters(node, values),
+        _default_gate_parameters(node, values),
         _wrong_dilations(node, values),
         _column_major_operands(node, values),
         _rounded_inputs(node, values),
@@ -68,7 +68,7 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
 
 
 def _overflowing_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield casts of numbers beyond an integer type's range, whose undefined result differs between processors."""
+    """Yield the results that processors give for casts of numbers beyond the range of an integer type."""
     data = values.get(node.inputs[0]) if node.inputs else None
     target = node.attrs.get("to")
     if not operators.of(node.op).casts or data is None or data.dtype.kind not in "fiu" or not isinstance(target, int):
@@ -98,19 +98,19 @@ def _overflowing_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
 def _ignored_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     if not operators.of(node.op).sums_codes:
         return
-    present = [place for place in (2, 3) if place < len(node.inputs) and node.inputs[place]]
-    nonzero = [place for place in present if np.any(values[node.inputs[place]])]
+    present = [slot for slot in (2, 3) if slot < len(node.inputs) and node.inputs[slot]]
+    nonzero = [slot for slot in present if np.any(values[node.inputs[slot]])]
     names = {2: "the first operand", 3: "the second operand"}
-    for place in nonzero:
-        codes, zero_point = values[node.inputs[place - 2]], values[node.inputs[place]]
+    for slot in nonzero:
+        codes, zero_point = values[node.inputs[slot - 2]], values[node.inputs[slot]]
         for signedness in "iu" if zero_point.size == 1 and codes.dtype.itemsize == 1 else "":
             wrapped = (codes.astype(np.int16) - zero_point.astype(np.int16)).astype(f"{signedness}1")
-            likely = f"{names[place]} minus its zero point wraps around in {wrapped.dtype.name}"
-            centred = without_inputs(node, place)
-            yield Mistake(likely=likely, node=centred, values={node.inputs[place - 2]: wrapped})
-    for place in nonzero:
-        likely = f"the zero point of {names[place]} is not subtracted"
-        yield Mistake(likely=likely, node=without_inputs(node, place), values={})
+            likely = f"{names[slot]} minus its zero point wraps around in {wrapped.dtype.name}"
+            centred = without_inputs(node, slot)
+            yield Mistake(likely=likely, node=centred, values={node.inputs[slot - 2]: wrapped})
+    for slot in nonzero:
+        likely = f"the zero point of {names[slot]} is not subtracted"
+        yield Mistake(likely=likely, node=without_inputs(node, slot), values={})
     if len(nonzero) > 1:
         yield Mistake(
             likely="the zero points of both operands are not subtracted",
@@ -135,19 +135,19 @@ def _exchanged_operands(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
 
 
 def _biases_of_other_axes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a product to which the bias is added by the index of another axis than the channels'."""
-    place = operators.of(node.op).bias
-    name = node.inputs[place] if place is not None and place < len(node.inputs) else ""
-    if place is None or not name or values[name].ndim != 1 or not np.any(values[name]):
+    """Yield mistakes in which the bias of a product is added along another axis than the channel axis."""
+    slot = operators.of(node.op).bias
+    name = node.inputs[slot] if slot is not None and slot < len(node.inputs) else ""
+    if slot is None or not name or values[name].ndim != 1 or not np.any(values[name]):
         return
     for axis, title in ((-1, "column"), (-2, "row"), (0, "sample")):
         likely = f"the bias is taken by the index of the {title}, not of the channel"
-        added = partial(_added_along, bias=values[name], axis=axis)
-        yield Mistake(likely=likely, node=without_inputs(node, place), values={}, after=added)
+        added = partial(_add_along_axis, bias=values[name], axis=axis)
+        yield Mistake(likely=likely, node=without_inputs(node, slot), values={}, after=added)
 
 
-def _added_along(result: np.ndarray, *, bias: np.ndarray, axis: int) -> np.ndarray:
-    """Return a result plus the beginning of a bias along an axis, in turn if the axis is longer."""
+def _add_along_axis(result: np.ndarray, *, bias: np.ndarray, axis: int) -> np.ndarray:
+    """Add a bias along an axis of a result, cut off or repeated to the length of the axis."""
     if result.ndim < -axis:
         return result
     shape = [1] * result.ndim
@@ -156,7 +156,7 @@ def _added_along(result: np.ndarray, *, bias: np.ndarray, axis: int) -> np.ndarr
 
 
 def _misapplied_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a small factor or term that is omitted or applied twice."""
+    """Yield mistakes in which the smaller operand of a product or sum is omitted or applied twice."""
     row = operators.of(node.op)
     names = [name for name in node.inputs if name]
     if len(names) != 2 or not row.rounds_by_element or not (row.adds or row.neutral == 1):
@@ -175,7 +175,7 @@ def _misapplied_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
 
 
 def _wrong_broadcasts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a smaller operand that is broadcast along the wrong axes."""
+    """Yield mistakes in which the smaller operand is broadcast along a wrong axis, or repeated in memory order."""
     names = [name for name in node.inputs if name]
     if len(names) != 2 or not operators.of(node.op).elementwise:
         return
@@ -200,7 +200,7 @@ def _wrong_broadcasts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
 
 
 def _repeated_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield the matrices of an operand repeated in sequence instead of being broadcast along their axes."""
+    """Yield mistakes in which the matrices of an operand are repeated in memory order instead of being broadcast."""
     if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) < 2:
         return
     for small, large in (node.inputs[:2], node.inputs[1::-1]):
@@ -219,15 +219,15 @@ def _repeated_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
         )
 
 
-_IGNORED = (
+_IGNORABLE_ATTRIBUTES = (
     "alpha", "beta", "gamma", "epsilon", "exclude_outside", "scale", "bias", "lambd", "clip", "softcap",
     "cubic_coeff_a", "extrapolation_value", "size", "k", "offset", "p", "layout",
 )  # fmt: skip
-"""Attributes that kernels are known to ignore. `layer_mistakes` inverts those with the values 0 and 1."""
+"""Attributes that kernels are known to ignore. Flags are missing here, because `layer_mistakes` inverts them."""
 
 
 def _wrong_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    for name in _IGNORED:
+    for name in _IGNORABLE_ATTRIBUTES:
         if name in node.attrs and node.attrs[name] not in (0, 0.0):
             other_attrs = {key: value for key, value in node.attrs.items() if key != name}
             yield Mistake(likely=f"{name} is ignored", node=replace(node, attrs=other_attrs), values={}, about=name)
@@ -253,7 +253,7 @@ def _wrong_attributes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
 
 
 def _reduced_other_axes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a reduction or a cumulative sum along a different axis."""
+    """Yield mistakes in which a reduction or a cumulative sum works along other axes."""
     row = operators.of(node.op)
     if not (row.reduces or row.accumulates) or not node.inputs or node.inputs[0] not in values:
         return
@@ -264,25 +264,25 @@ def _reduced_other_axes(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
     for other_axes in combinations(range(data.ndim), len(axes)) if axes else ():
         if other_axes == own_axes:
             continue
-        likely = f"it works along {noun} {_listed(other_axes)}, not {_listed(axes)}"
+        likely = f"it works along {noun} {_axes_text(other_axes)}, not {_axes_text(axes)}"
         if name in values:
             yield Mistake(likely=likely, node=node, values={name: np.array(other_axes, values[name].dtype)})
         else:
             yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "axes": other_axes}), values={})
 
 
-def _listed(axes: Sequence[int]) -> str:
+def _axes_text(axes: Sequence[int]) -> str:
     return ", ".join(map(str, axes))
 
 
 _EPSILONS = (1e-3, 1e-5, 1e-6, 1e-12)
-"""Defaults of frameworks."""
+"""Default epsilons of frameworks."""
 _ONE_AXIS_OPSET = 13
-"""Operator set since which Softmax and similar operators reduce one axis instead of all from a given one on."""
+"""Operator set version from which Softmax and similar operators work along one axis, not along all axes from it on."""
 
 
 def _other_operator_sets(node: Node) -> Iterator[Mistake]:
-    """Yield a Softmax or similar operator as defined in an older or a newer operator set."""
+    """Yield the mistake of computing a Softmax or similar operator as an older or newer operator set defines it."""
     if not operators.of(node.op).hides_small_values:
         return
     axis = node.attrs.get("axis")
@@ -296,7 +296,7 @@ def _other_operator_sets(node: Node) -> Iterator[Mistake]:
 
 
 def _wrong_divisors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield average pools that count elements outside their windows in the divisor."""
+    """Yield mistakes in which the divisor of an average pool counts padding, or taps beyond the padding."""
     if operators.plain(node).unit != "average_pool":
         return
     counted = {**node.attrs, "count_include_pad": 1}
@@ -323,8 +323,8 @@ def _wrong_divisors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
         )
 
 
-def _usual_gate_parameters(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a gated operator whose gate uses the default parameters of the gate's operator."""
+def _default_gate_parameters(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the mistake of computing the gate of an operator, as in HardSwish, with the gate operator's defaults."""
     gate = operators.of(node.op).gate
     data = values.get(node.inputs[0]) if node.inputs else None
     if gate is not None and gate.attrs and data is not None:
@@ -340,7 +340,7 @@ def _int_tuple(value: object) -> tuple[int, ...]:
 
 
 def _wrong_dilations(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield dilations that are ignored or confused."""
+    """Yield mistakes in which dilations are ignored or confused."""
     weight = values.get(node.inputs[1]) if len(node.inputs) > 1 else None
     if weight is not None:
         for likely, attrs in other_dilations(node.attrs, weight.shape[2:]):
@@ -350,10 +350,10 @@ def _wrong_dilations(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
 def other_dilations(
     attrs: Mapping[str, AttrValue], kernel: Sequence[int]
 ) -> Iterator[tuple[str, dict[str, AttrValue]]]:
-    """Yield the attributes of a convolution with ignored or confused dilations, and the mistake in words.
+    """Yield each mistake in the dilations of a convolution, in words, with the attributes that have its effect.
 
-    Padding compensates for the changed span of a window, so that the result keeps its shape: half of it on either side,
-    or all of it at the end.
+    The padding is adjusted to the changed span of a window, so that the result keeps its shape: either half of the
+    difference on each side, or all of it at the end.
 
     Args:
         attrs: The attributes of the convolution.
@@ -380,7 +380,7 @@ def other_dilations(
 
 
 def _column_major_operands(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield operands of a matrix product that are read in column-major order."""
+    """Yield mistakes in which an operand of a matrix product is read in column-major order."""
     if operators.of(node.op).sums is not Sums.MATRIX:
         return
     for name in dict.fromkeys(filter(None, node.inputs[:2])):
@@ -422,7 +422,7 @@ def _shifted_padding(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
 
 
 def _missing_activations(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a missing or an extra activation."""
+    """Yield the mistake of leaving out an activation, or of applying a Relu that is not there."""
     row = operators.of(node.op)
     data = values.get(node.inputs[0]) if node.inputs else None
     if row.activation and data is not None and len(list(filter(None, node.inputs))) == 1:
@@ -437,15 +437,18 @@ def _missing_activations(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
         other_attrs = {key: value for key, value in node.attrs.items() if not key.startswith("activation")}
         yield Mistake(likely=f"the {fused} within it is missing", node=replace(node, attrs=other_attrs), values={})
     if not row.activation and not fused and (row.product or row.adds):
-        yield Mistake(likely="a Relu is applied to its result", node=node, values={}, after=_clamped)
+        yield Mistake(likely="a Relu is applied to its result", node=node, values={}, after=_relu)
 
 
-def _clamped(values: np.ndarray) -> np.ndarray:
+def _relu(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(values, 0))
 
 
 def _rounded_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield inputs that are rounded to a short format first, or dequantized results. Products are checked elsewhere."""
+    """Yield mistakes in which inputs, or the results of a dequantization, are rounded to a short float format.
+
+    Products are left out, because `float_band` tries rounded factors.
+    """
     row = operators.of(node.op)
     if row.product:
         return
@@ -462,29 +465,36 @@ def _rounded_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
 
 
 def _factors_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield matrix products of factors in block floating point: 8-bit numbers that share an exponent along each sum."""
+    """Yield matrix products of factors in block floating point.
+
+    Along each sum, blocks of 8-bit numbers share an exponent.
+    """
     if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) < 2:
         return
     first, second = node.inputs[:2]
     axes = {first: 0 if node.attrs.get("transA") else -1, second: -1 if node.attrs.get("transB") else -2}
     if first == second or any(values[name].ndim < 2 or values[name].dtype.kind != "f" for name in axes):
         return
-    for block in _SHARED_EXPONENTS:
+    for block in _SHARED_EXPONENT_BLOCKS:
         for rounding, words in ((np.floor, "rounded down"), (np.rint, "rounded to nearest")):
             yield Mistake(
                 likely=f"each {block} terms of a factor share an exponent, with 8 bits each, {words}",
                 node=node,
-                values={name: _in_blocks(values[name], axis, block, rounding) for name, axis in axes.items()},
+                values={
+                    name: _to_block_floating_point(values[name], axis, block, rounding) for name, axis in axes.items()
+                },
                 about="shared exponents",
             )
 
 
-_SHARED_EXPONENTS = (8, 16, 32)
-"""Sizes of blocks with a common exponent: BFP16 of AMD's AI engines has 8, MSFP 16, MX 32."""
+_SHARED_EXPONENT_BLOCKS = (8, 16, 32)
+"""Sizes of blocks with a shared exponent: 8 in BFP16 of AMD's AI engines, 16 in MSFP, 32 in MX."""
 
 
-def _in_blocks(array: np.ndarray, axis: int, block: int, rounding: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Round values to 8-bit signed multiples of a power of two that a block along an axis shares."""
+def _to_block_floating_point(
+    array: np.ndarray, axis: int, block: int, rounding: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Round values to signed 8-bit multiples of a power of two, one power for each block along an axis."""
     rows = np.moveaxis(array.astype(np.float64), axis, -1)
     extent = rows.shape[-1]
     padded = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, -extent % block)])
@@ -495,7 +505,7 @@ def _in_blocks(array: np.ndarray, axis: int, block: int, rounding: Callable[[np.
 
 
 def _incomplete_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield matrix products that omit the last terms of each sum: the remainder of a tile, or a part such as half."""
+    """Yield mistakes in which a matrix product omits the last terms of each sum, such as the remainder of a tile."""
     if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) < 2 or not node.inputs[1]:
         return
     name = node.inputs[1]
@@ -504,7 +514,7 @@ def _incomplete_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
         return
     axis = -1 if node.attrs.get("transB") else -2
     terms = weight.shape[axis]
-    ends = {terms - terms % tile for tile in _TILES} | {terms // part for part in _PARTS if terms % part == 0}
+    ends = {terms - terms % tile for tile in _TILES} | {terms // part for part in _FRACTIONS if terms % part == 0}
     for end in sorted(ends - {0, terms}, reverse=True):
         cut = weight.copy()
         np.moveaxis(cut, axis, 0)[end:] = 0
@@ -514,25 +524,27 @@ def _incomplete_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
 
 _TILES = (4, 8, 16, 32, 64, 128)
 """Number of terms that kernels sum at a time."""
-_PARTS = (2, 4, 8)
+_FRACTIONS = (2, 4, 8)
 
 
 def _late_writes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield rows or columns of a product that are written one position too late."""
+    """Yield mistakes in which the rows or columns of a product are written one late, or rows are stored padded."""
     del values
     for axis, title in ((-2, "row"), (-1, "column")) if operators.of(node.op).product else ():
         part = (Ellipsis, slice(1, None), *[slice(None)] * (-axis - 1))
         late = partial(np.roll, shift=1, axis=axis)
-        yield Mistake(likely=f"each {title} is written one {title} late", node=node, values={}, after=late, told=part)
+        yield Mistake(
+            likely=f"each {title} is written one {title} late", node=node, values={}, after=late, determined=part
+        )
     for tile in _TILES if operators.of(node.op).product else ():
         likely = f"the rows of the result are padded to a multiple of {tile} elements, and read without these gaps"
-        yield Mistake(likely=likely, node=node, values={}, after=partial(_with_gaps, tile=tile))
+        yield Mistake(likely=likely, node=node, values={}, after=partial(_with_padded_rows, tile=tile))
 
 
-def _with_gaps(result: np.ndarray, tile: int) -> np.ndarray:
-    """Return a result whose rows are padded with zeros to a multiple of a tile, cut to its size.
+def _with_padded_rows(result: np.ndarray, tile: int) -> np.ndarray:
+    """Return the memory of a result with rows padded to a multiple of a tile, read as if there were no padding.
 
-    If the next smaller tile needs the same padding, that tile covers the case.
+    The result is returned unchanged if half the tile needs the same padding, because that case is tried as well.
     """
     gap = -result.shape[-1] % tile if result.ndim > 1 else 0
     if not gap or gap == -result.shape[-1] % (tile // 2):

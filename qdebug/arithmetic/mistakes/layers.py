@@ -1,4 +1,4 @@
-"""Known kernel mistakes in movements, selections and casts.
+"""Known kernel mistakes in layers of single operators: activations, reductions, movements, casts. See `layer_mistakes`.
 
 They are based on public bug reports, like those in `qdebug.arithmetic.mistakes.known`.
 """
@@ -29,14 +29,14 @@ from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.replay.precision import onnx_dtype
 from qdebug.replay.registry import has_kernel, run_node
 
-__all__ = ["empty_lanes", "layer_mistakes", "scale_and_bias_positions"]
+__all__ = ["empty_lanes", "layer_mistakes", "scale_and_bias_slots"]
 
 
 def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
     """Yield the mistakes that a kernel could make in computing a node.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
@@ -45,7 +45,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         _ignored_inputs(node, values),
         recurrent_mistakes(node, values, opset),
         _padded_softmax(node, values),
-        _ranges_of_parts(node, values, opset),
+        _wrong_dynamic_ranges(node, values, opset),
         index_mistakes(node, values),
         resizing_mistakes(node, values, opset),
         _wrong_arrangements(node, values),
@@ -53,16 +53,16 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         _ignored_bounds(node, values),
         _wrong_casts(node, values),
         _wrong_powers_of_two(node, values),
-        _other_functions(node),
+        _wrong_functions(node),
         _saturating_integers(node, values),
         _clipped_infinities(node, values),
         _restarting_sums(node, values),
-        _exchanged_sides(node, values),
+        _activations_of_wrong_sign(node, values),
         window_mistakes(node, values, opset),
-        _other_ties(node, values),
-        _other_labels(node, values),
+        _wrong_tie_rules(node, values),
+        _wrong_einsum_labels(node, values),
         _signed_shifts(node, values),
-        _compared_without_sign(node, values),
+        _selections_by_unsigned_order(node, values),
         _softmax_in_blocks(node, values),
         _wrong_starts(node, values),
         _padding_of_flattened_axes(node, values),
@@ -71,8 +71,8 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         yield from applicable(family)
 
 
-def _compared_without_sign(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a selection among signed integers whose bits are compared as those of unsigned ones."""
+def _selections_by_unsigned_order(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the mistake of comparing signed integers as unsigned ones in a selection such as a maximum."""
     name = node.inputs[0] if node.inputs else ""
     if operators.of(node.op).selects and name in values and values[name].dtype.kind == "i":
         signed = values[name].dtype
@@ -86,7 +86,7 @@ def _as_signed(result: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
 
 
 def _softmax_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield probabilities that are normalized within blocks, each by its own maximum and sum."""
+    """Yield mistakes in which a softmax normalizes each block of elements by its own maximum and sum."""
     data, axis = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("axis", -1)
     if node.op not in ("Softmax", "LogSoftmax") or data is None or not isinstance(axis, int):
         return
@@ -100,18 +100,21 @@ def _softmax_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
 
 
 def _signed_shifts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a shift to the right that repeats the highest bit, as that of a signed integer does."""
+    """Yield the mistake of an arithmetic right shift, which repeats the highest bit, instead of a logical one."""
     if node.op != "BitShift" or node.attrs.get("direction") != "RIGHT" or not all(node.inputs[:2]):
         return
-    data, places = (values[name] for name in node.inputs[:2])
+    data, shift_counts = (values[name] for name in node.inputs[:2])
     signed = data.view(f"i{data.dtype.itemsize}")
-    result = np.right_shift(signed, places.astype(signed.dtype)).view(data.dtype)
+    result = np.right_shift(signed, shift_counts.astype(signed.dtype)).view(data.dtype)
     likely = "the highest bit is repeated, as in a shift of signed integers"
     yield Mistake(likely=likely, node=node, values={}, after=always(result))
 
 
-def _other_labels(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield an Einsum with one label of its result, or two of an operand, exchanged for others of the same extent."""
+def _wrong_einsum_labels(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield an Einsum with one label of its result replaced, or two labels of an operand swapped.
+
+    Only labels of equal extent are exchanged.
+    """
     equation = str(node.attrs.get("equation", "")).replace(" ", "")
     operands, arrow, result = equation.partition("->")
     if not arrow or "." in equation or not node.inputs:
@@ -138,8 +141,8 @@ def _other_labels(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mist
             yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "equation": other}), values={})
 
 
-def _other_ties(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield numbers that are rounded to whole ones, with halves in another direction than to even."""
+def _wrong_tie_rules(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield mistakes in which Round resolves ties in another direction than to even."""
     if node.op != "Round" or not node.inputs:
         return
     data = values[node.inputs[0]]
@@ -157,7 +160,7 @@ _WHOLE_NUMBERS = "whole numbers"
 
 
 def _restarting_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield cumulative sums that begin again at each block of a kernel."""
+    """Yield mistakes in which a cumulative sum restarts at each block of a kernel."""
     if not operators.of(node.op).accumulates or len(node.inputs) < 2 or values[node.inputs[1]].size != 1:
         return
     data = values[node.inputs[0]]
@@ -171,8 +174,8 @@ def _restarting_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
         yield Mistake(likely=likely, node=node, values={}, after=always(result))
 
 
-def _exchanged_sides(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield activations that take positive numbers for negative ones and the other way round."""
+def _activations_of_wrong_sign(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the mistake of exchanging positive and negative numbers in an activation."""
     name = node.inputs[0] if node.inputs else ""
     if operators.of(node.op).activation and name in values and values[name].dtype.kind == "f":
         likely = "positive and negative numbers are exchanged"
@@ -180,7 +183,7 @@ def _exchanged_sides(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
 
 
 def _clipped_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield infinite operands that a short format converts to its largest number."""
+    """Yield mistakes in which infinite inputs are converted to the largest number of a short format."""
     infinite = {name: array for name, array in values.items() if array.dtype.kind == "f" and np.isinf(array).any()}
     for short_format in SHORT_FORMATS if infinite else ():
         clipped = {
@@ -194,13 +197,13 @@ def _clipped_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
         yield Mistake(likely=likely, node=node, values=clipped)
 
 
-def _other_functions(node: Node) -> Iterator[Mistake]:
-    """Yield different functions in place of an activation."""
+def _wrong_functions(node: Node) -> Iterator[Mistake]:
+    """Yield mistakes in which another function is computed in place of an activation."""
     functions = operators.confusable_functions(node.op)
     if operators.of(node.op).unit == "lookup":
         functions |= operators.names_where(lambda row: row.unit == "lookup" and row.name != node.op)
     for function in sorted(functions):
-        domain = "" if has_kernel(function) else _ORT
+        domain = "" if has_kernel(function) else _MICROSOFT_DOMAIN
         yield Mistake(
             likely=f"it computes {function}, not {node.op}",
             node=replace(node, op=function, domain=domain, attrs={}, inputs=node.inputs[:1]),
@@ -209,8 +212,8 @@ def _other_functions(node: Node) -> Iterator[Mistake]:
         )
     gate = operators.of(node.op).gate
     is_function = len(node.inputs) == 1 and (functions or gate is not None or node.op == "Gelu")
-    for title, op, domain, attrs in _WITH_ATTRIBUTES if is_function else ():
-        if node.op != op:  # the same operator differs in attributes only
+    for title, op, domain, attrs in _FUNCTIONS_WITH_ATTRIBUTES if is_function else ():
+        if node.op != op:  # `wrong_choices` tries other attributes of the same operator
             function_node = replace(node, op=op, domain=domain, attrs=attrs)
             yield Mistake(likely=f"it computes {title}, not {node.op}", node=function_node, values={})
     if gate is not None and gate.attrs:
@@ -218,19 +221,19 @@ def _other_functions(node: Node) -> Iterator[Mistake]:
         yield Mistake(likely=likely, node=replace(node, op=gate.op, attrs=gate.attrs), values={})
 
 
-_ORT = "com.microsoft"
-"""Domain of the functions that ONNX does not define."""
-_WITH_ATTRIBUTES: tuple[tuple[str, str, str, Mapping[str, AttrValue]], ...] = (
+_MICROSOFT_DOMAIN = "com.microsoft"
+"""Operator domain of the functions that ONNX does not define."""
+_FUNCTIONS_WITH_ATTRIBUTES: tuple[tuple[str, str, str, Mapping[str, AttrValue]], ...] = (
     ("the tanh form of Gelu", "Gelu", "", MappingProxyType({"approximate": "tanh"})),
     ("Gelu", "Gelu", "", MappingProxyType({"approximate": "none"})),
-    ("Silu", "QuickGelu", _ORT, MappingProxyType({"alpha": 1.0})),
-    ("QuickGelu", "QuickGelu", _ORT, MappingProxyType({"alpha": 1.702})),
+    ("Silu", "QuickGelu", _MICROSOFT_DOMAIN, MappingProxyType({"alpha": 1.0})),
+    ("QuickGelu", "QuickGelu", _MICROSOFT_DOMAIN, MappingProxyType({"alpha": 1.702})),
 )
 """Functions of language models: title, operator, domain and attributes."""
 
 
 def _saturating_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield integer sums, differences and products that saturate instead of wrapping around."""
+    """Yield mistakes of integer arithmetic: sums and products that saturate, and quotients with another rounding."""
     row = operators.of(node.op)
     names = [name for name in node.inputs if name]
     if row.divisor == 1 and len(names) == 2:
@@ -251,7 +254,7 @@ def _saturating_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
 
 
 def _mistaken_quotients(node: Node, dividend: np.ndarray, divisor: np.ndarray) -> Iterator[Mistake]:
-    """Yield quotients of integers with a different rounding: some languages truncate them, others round down."""
+    """Yield integer quotients with another rounding: some languages truncate quotients, others round them down."""
     if dividend.dtype.kind not in "iu" or divisor.dtype.kind not in "iu":
         return
     with np.errstate(all="ignore"):
@@ -271,7 +274,7 @@ def _mistaken_quotients(node: Node, dividend: np.ndarray, divisor: np.ndarray) -
         )
 
 
-_TITLES = MappingProxyType(
+_INPUT_TITLES = MappingProxyType(
     {
         "recurrent": {
             3: "the bias",
@@ -284,42 +287,48 @@ _TITLES = MappingProxyType(
 )
 
 
-def _kind(node: Node) -> str:
+def _kind_of_layer(node: Node) -> str:
     row = operators.plain(node)
-    return "recurrent" if row.recurrent else "scaled" if scale_and_bias_positions(node) else ""
+    return "recurrent" if row.recurrent else "scaled" if scale_and_bias_slots(node) else ""
 
 
 def _ignored_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield layers that ignore an input, and scales whose offset of 1 is missing or added wrongly."""
-    for place, title in _TITLES.get(_kind(node), {}).items():
-        name = node.inputs[place] if place < len(node.inputs) else ""
+    """Yield mistakes in which an optional input is ignored, or a scale lacks or wrongly gets an offset of 1."""
+    for slot, title in _INPUT_TITLES.get(_kind_of_layer(node), {}).items():
+        name = node.inputs[slot] if slot < len(node.inputs) else ""
         if not name or name not in values:
             continue
-        if _kind(node) == "recurrent":
-            remaining_inputs = tuple("" if at == place else each for at, each in enumerate(node.inputs))
+        if _kind_of_layer(node) == "recurrent":
+            remaining_inputs = tuple("" if at == slot else each for at, each in enumerate(node.inputs))
             yield Mistake(likely=f"{title} is ignored", node=replace(node, inputs=remaining_inputs), values={})
             continue
-        neutral = np.full_like(values[name], 1 if place == 1 else 0)
+        neutral = np.full_like(values[name], 1 if slot == 1 else 0)
         yield Mistake(likely=f"{title} is ignored", node=node, values={name: neutral})
-        if place == 1:
+        if slot == 1:
             unit_offset = values[name].dtype.type(1)
             yield Mistake(likely="1 is added to the scale", node=node, values={name: values[name] + unit_offset})
             yield Mistake(likely="1 is not added to the scale", node=node, values={name: values[name] - unit_offset})
 
 
-def scale_and_bias_positions(node: Node) -> tuple[int, ...] | None:
-    """Return the positions of scale and bias in a node that normalizes by its data's statistics, or None."""
+def scale_and_bias_slots(node: Node) -> tuple[int, ...] | None:
+    """Return the input slots of scale and bias in a node that normalizes by its data's statistics, or None."""
     ops = ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization")
     return (1, 2) if operators.plain(node).name in ops else None
 
 
 def empty_lanes(count: int) -> list[int]:
-    """Return how many lanes may be empty in the last block of a row, or in a block of the next power of 2."""
+    """Return the possible numbers of empty lanes after the elements of a row.
+
+    Rows may be padded to a multiple of a kernel's block, or to the next power of 2.
+
+    Args:
+        count: Number of elements of a row.
+    """
     return sorted({*(-count % block for block in KERNEL_BLOCKS), (1 << (count - 1).bit_length()) - count} - {0})
 
 
 def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield probabilities whose sum counts empty lanes, which hold 0 and contribute exp(0)."""
+    """Yield mistakes in which the sum of a softmax counts empty lanes, which hold 0 and contribute exp(0)."""
     data, axis = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("axis", -1)
     if node.op not in ("Softmax", "LogSoftmax") or data is None or data.dtype.kind != "f" or not isinstance(axis, int):
         return
@@ -335,8 +344,11 @@ def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
         yield Mistake(likely=likely, node=node, values={}, after=always(result.astype(data.dtype)))
 
 
-def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield codes whose scale was chosen for only a part of the data, as by one of several groups of threads."""
+def _wrong_dynamic_ranges(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
+    """Yield dynamic quantizations with a wrong range: symmetric, without 0, or that of only a part of the data.
+
+    The last happens if one of several thread groups determines the range.
+    """
     if node.op != "DynamicQuantizeLinear" or not values[node.inputs[0]].size:
         return
     name, data = node.inputs[0], values[node.inputs[0]]
@@ -374,7 +386,7 @@ def _ranges_of_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mappin
 
 
 def _wrong_arrangements(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield inverse permutations, parts joined in a different order, and flipped filters."""
+    """Yield mistakes in the order of elements: inverse permutations, reversed concatenations, flipped filters."""
     row, perm = operators.of(node.op), node.attrs.get("perm")
     if row.moves is Move.TRANSPOSE and isinstance(perm, tuple) and all(isinstance(each, int) for each in perm):
         inverse = tuple(int(at) for at in np.argsort([int(each) for each in perm if isinstance(each, int)]))
@@ -382,7 +394,7 @@ def _wrong_arrangements(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
             likely = f"it uses the inverse permutation {inverse}"
             yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "perm": inverse}), values={})
         yield Mistake(
-            likely="the elements are not reordered", node=node, values={}, after=partial(_reshaped, values, node)
+            likely="the elements are not reordered", node=node, values={}, after=partial(_reshaped_input, values, node)
         )
     if node.op == "Concat" and (len(node.inputs) > 2 or len({values[name].shape for name in node.inputs}) > 1):
         yield Mistake(
@@ -402,25 +414,30 @@ def _wrong_arrangements(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
             yield Mistake(likely=likely, node=node, values={weight: turned_filters})
 
 
-def _reshaped(values: Mapping[str, np.ndarray], node: Node, result: np.ndarray) -> np.ndarray:
+def _reshaped_input(values: Mapping[str, np.ndarray], node: Node, result: np.ndarray) -> np.ndarray:
     return values[node.inputs[0]].reshape(result.shape)
 
 
 def _reordered_lists(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield lists of one or two entries per axis that are read in a different order."""
+    """Yield mistakes in which strides or pads are read in another order, and other mistakes of Pad and Slice."""
     for name in ("strides", "pads"):
         entries = node.attrs.get(name)
         if not isinstance(entries, tuple) or not all(isinstance(each, int) for each in entries):
             continue
-        for likely, reordered in _list_orders(name, entries):
+        for likely, reordered in _wrong_list_orders(name, entries):
             yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, name: reordered}), values={})
     pads = node.inputs[1] if node.op == "Pad" and len(node.inputs) > 1 else ""
     if pads and values[pads].ndim == 1:
-        for likely, order in _list_orders("pads", tuple(range(values[pads].size))):
+        for likely, order in _wrong_list_orders("pads", tuple(range(values[pads].size))):
             reordered_pads = values[pads][[int(at) for at in order if isinstance(at, int)]]
             if not np.array_equal(reordered_pads, values[pads]):
                 yield Mistake(likely=likely, node=node, values={pads: reordered_pads})
-    if pads and node.attrs.get("mode") == "reflect" and len(node.inputs) == _PAD_ALL_AXES and values[pads].min() >= 0:
+    if (
+        pads
+        and node.attrs.get("mode") == "reflect"
+        and len(node.inputs) == _INPUTS_OF_PLAIN_PAD
+        and values[pads].min() >= 0
+    ):
         data, half = values[node.inputs[0]], values[pads].size // 2
         widths = list(zip(values[pads][:half].tolist(), values[pads][half:].tolist(), strict=True))
         symmetric = np.pad(data, widths, mode="symmetric") if half == data.ndim else data
@@ -455,11 +472,11 @@ def _wrong_starts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mist
             likely=f"its running {title} starts from {text}, not from the {end} number",
             node=node,
             values={},
-            after=partial(_combined, combine=combine, start=start),
+            after=partial(_combine_with_start, combine=combine, start=start),
         )
 
 
-def _combined(result: np.ndarray, *, combine: np.ufunc, start: float) -> np.ndarray:
+def _combine_with_start(result: np.ndarray, *, combine: np.ufunc, start: float) -> np.ndarray:
     return np.asarray(combine(result, result.dtype.type(start)))
 
 
@@ -470,7 +487,7 @@ _MINIMA = ("ReduceMin", "Min")
 def _padding_of_flattened_axes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield padding of an outer axis that mirrors or repeats single elements of the flattened inner axes, not rows."""
     mode: Any = node.attrs.get("mode")
-    if node.op != "Pad" or mode not in ("reflect", "edge") or len(node.inputs) != _PAD_ALL_AXES:
+    if node.op != "Pad" or mode not in ("reflect", "edge") or len(node.inputs) != _INPUTS_OF_PLAIN_PAD:
         return
     data, pads = values[node.inputs[0]], values[node.inputs[1]].reshape(2, -1)
     if pads.shape[1] != data.ndim or pads.min() < 0:
@@ -485,8 +502,8 @@ def _padding_of_flattened_axes(node: Node, values: Mapping[str, np.ndarray]) -> 
     yield Mistake(likely=likely, node=node, values={}, after=always(result))
 
 
-_PAD_ALL_AXES = 2
-"""Inputs of a Pad without a value and without axes."""
+_INPUTS_OF_PLAIN_PAD = 2
+"""Number of inputs of a Pad without a padding value and without axes."""
 
 
 def _flipped(result: np.ndarray, *, steps: np.ndarray, axes: np.ndarray | None) -> np.ndarray:
@@ -495,8 +512,11 @@ def _flipped(result: np.ndarray, *, steps: np.ndarray, axes: np.ndarray | None) 
     return np.flip(result, backward_axes)
 
 
-def _list_orders(name: str, entries: tuple[AttrValue, ...]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield a list reversed, and for pads, with begin and end of each axis adjacent."""
+def _wrong_list_orders(name: str, entries: tuple[AttrValue, ...]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield each wrong order of a list, with the mistake in words.
+
+    Strides are reversed. Pads are read as begin and end of each axis in turn, or are given so and read in blocks.
+    """
     if name == "strides":
         orders = {entries[::-1]: f"the strides are {entries[::-1]}, not {entries}"}
     else:
@@ -513,11 +533,11 @@ def _list_orders(name: str, entries: tuple[AttrValue, ...]) -> Iterator[tuple[st
 
 
 def _ignored_bounds(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a Clip without one of its bounds, and sums confused with means."""
+    """Yield mistakes in which a Clip lacks one of its bounds, or a sum and a mean are confused."""
     if node.op == "Clip":
-        for place, bound in ((1, "lower"), (2, "upper")):
-            if place < len(node.inputs) and node.inputs[place]:
-                remaining_inputs = tuple("" if at == place else name for at, name in enumerate(node.inputs))
+        for slot, bound in ((1, "lower"), (2, "upper")):
+            if slot < len(node.inputs) and node.inputs[slot]:
+                remaining_inputs = tuple("" if at == slot else name for at, name in enumerate(node.inputs))
                 likely = f"the {bound} bound is ignored"
                 yield Mistake(likely=likely, node=replace(node, inputs=remaining_inputs), values={})
     confused_ops = {"ReduceMean": "ReduceSum", "GlobalAveragePool": "", "ReduceSum": "ReduceMean"}
@@ -526,17 +546,20 @@ def _ignored_bounds(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
         likely = "it is a sum, not a mean" if node.op == "ReduceMean" else "it is a mean, not a sum"
         data = values[node.inputs[0]] if node.inputs else np.zeros(0)
         yield Mistake(
-            likely=likely, node=node, values={}, after=partial(_rescaled, size=data.size, up=confused_op == "ReduceSum")
+            likely=likely,
+            node=node,
+            values={},
+            after=partial(_confuse_sum_and_mean, size=data.size, up=confused_op == "ReduceSum"),
         )
 
 
-def _rescaled(result: np.ndarray, *, size: int, up: bool) -> np.ndarray:
+def _confuse_sum_and_mean(result: np.ndarray, *, size: int, up: bool) -> np.ndarray:
     factor = result.dtype.type(size / max(result.size, 1))
     return np.asarray(result * factor if up else result / factor)
 
 
 def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield casts to short float formats that round in another direction or lose a carry."""
+    """Yield the mistakes of rounding in another direction, or of losing the carry, in a cast to a short float format."""
     data = values.get(node.inputs[0]) if node.inputs else None
     target = node.attrs.get("to")
     if not operators.of(node.op).casts or data is None or data.dtype.kind != "f" or not isinstance(target, int):
@@ -561,10 +584,9 @@ def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
 
 
 def _wrong_powers_of_two(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield casts of scales to powers of two that round in another direction.
+    """Yield mistakes in which casts of scales to powers of two use the rounding of another quantizer to MX formats.
 
-    The rules are those of quantizers to MX formats. In the last one, the mantissa is rounded to one more bit first, as
-    the `even` rule of AMD Quark does.
+    The last rule first rounds the mantissa to one more bit, as the `even` rule of AMD Quark does.
     """
     data = values.get(node.inputs[0]) if node.inputs else None
     if node.attrs.get("to") != _E8M0 or not operators.of(node.op).casts or data is None or data.dtype.kind != "f":
@@ -591,4 +613,4 @@ _POWER_RULES: Mapping[str, str] = MappingProxyType(
         "nearest": "the nearest power of two",
     }
 )
-"""Results of rounding a scale, by rounding mode of ONNX's Cast."""
+"""What a scale is rounded to, by rounding mode of ONNX's Cast."""

@@ -25,31 +25,31 @@ class Mistake:
 
     Args:
         likely: The mistake in words.
-        node: The node with the mistake.
-        values: Inputs that differ from the recorded ones.
-        after: Applied to the node's result.
-        told: Index of the part of the result that the mistake determines. The rest is undetermined.
-        opset: Operator set version that computes it, or None for the version of the graph.
+        node: The node that computes what a kernel with the mistake computes.
+        values: Inputs of that node that differ from the recorded ones.
+        after: Function that is applied to the node's result.
+        determined: Index of the part of the result that the mistake determines. The rest is unknown.
+        opset: Version of each operator set to use, or None for the versions of the graph.
         about: The attribute or input concerned, if other mistakes involving it give nearly the same result, or "".
-        is_rounding: Whether it is numbers of fewer digits, which a backend may have chosen.
+        is_rounding: Whether it is a rounding to fewer digits, which a backend may do by design.
     """
 
     likely: str
     node: Node
     values: Mapping[str, np.ndarray]
     after: Callable[[np.ndarray], np.ndarray] = _identity
-    told: tuple[Any, ...] = ()
+    determined: tuple[Any, ...] = ()
     opset: Mapping[str, int] | None = None
     about: str = ""
     is_rounding: bool = False
 
 
 MISFITS = (ValueError, IndexError)
-"""Errors of numpy where a mistake does not fit the shapes of a node, which a list of all cases would miss."""
+"""Exceptions of numpy for a mistake that does not fit the shapes of a node. Too many cases to check beforehand."""
 
 
 def always(result: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return an `after` of a mistake that gives this result, whatever the node computes."""
+    """Return a function for `Mistake.after` that replaces whatever the node computes by a fixed result."""
     return partial(_replaced, result=result)
 
 
@@ -58,16 +58,19 @@ def _replaced(_: np.ndarray, *, result: np.ndarray) -> np.ndarray:
 
 
 def applicable(candidates: Iterator[Mistake]) -> Iterator[Mistake]:
-    """Yield mistakes until one does not fit the node. A cause is then missing, but nothing else depends on it."""
+    """Yield mistakes up to the first that cannot be built because numpy rejects the node's shapes.
+
+    Losing the mistakes after it only means that a cause may not be found.
+    """
     with suppress(*MISFITS):
         yield from candidates
 
 
-def without_inputs(node: Node, *places: int) -> Node:
+def without_inputs(node: Node, *slots: int) -> Node:
     """Return a node without some of its inputs.
 
     Args:
         node: The node.
-        places: Positions of the inputs to leave out.
+        slots: Positions of the inputs to leave out.
     """
-    return replace(node, inputs=tuple("" if place in places else name for place, name in enumerate(node.inputs)))
+    return replace(node, inputs=tuple("" if slot in slots else name for slot, name in enumerate(node.inputs)))

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes.layers import empty_lanes, scale_and_bias_positions
+from qdebug.arithmetic.mistakes.layers import empty_lanes, scale_and_bias_slots
 from qdebug.arithmetic.mistakes.mistake import Mistake, always
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
@@ -21,22 +21,24 @@ __all__ = ["normalization_mistakes", "other_windows"]
 
 
 def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield other statistics than those that a node defines, and a different grouping of channels.
+    """Yield mistakes in which a node normalizes by wrong statistics, or groups channels differently.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
     """
     data = values.get(node.inputs[0]) if node.inputs else None
-    if data is None or scale_and_bias_positions(node) is None or len(node.inputs) < 2 or data.dtype.kind != "f":
+    if data is None or scale_and_bias_slots(node) is None or len(node.inputs) < 2 or data.dtype.kind != "f":
         return
     shape_and_axes, epsilon = _statistics_shape(node, data.astype(np.float64)), node.attrs.get("epsilon", 1e-5)
     if shape_and_axes is not None and isinstance(epsilon, int | float):
         shaped, axes = shape_and_axes
         is_centered = operators.plain(node).name != "RMSNormalization"
         for likely, normalized in (
-            *_other_statistics(shaped, axes, epsilon, is_centered=is_centered),
-            *_other_axes(data.astype(np.float64), shaped.ndim - data.ndim, axes, epsilon, is_centered=is_centered),
+            *_wrong_statistics(shaped, axes, epsilon, is_centered=is_centered),
+            *_statistics_along_other_axes(
+                data.astype(np.float64), shaped.ndim - data.ndim, axes, epsilon, is_centered=is_centered
+            ),
         ):
             result = _scaled_and_biased(node, values, normalized.reshape(data.shape))
             yield Mistake(likely=likely, node=node, values={}, after=always(result))
@@ -46,7 +48,7 @@ def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iter
             yield from _variances_of_blocks(node, values, shaped, axes, epsilon)
             yield from _statistics_of_other_rows(node, values, shaped, axes, epsilon)
             yield from _statistics_with_next_row(node, values, shaped, axes, epsilon)
-            yield from _statistics_of_memory(node, values, shaped, epsilon)
+            yield from _statistics_of_channels_last_memory(node, values, shaped, epsilon)
     groups = node.attrs.get("num_groups")
     if node.op == "GroupNormalization" and isinstance(groups, int) and 1 < groups < data.shape[1]:
         order = np.arange(data.shape[1]).reshape(-1, groups).T.reshape(-1)
@@ -63,7 +65,14 @@ def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iter
 
 
 def other_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a normalization by neighboring channels with one more or fewer of them, but divided by their own count."""
+    """Yield mistakes in which the windows of an LRN are shifted, or have a channel too many or too few on a side.
+
+    The sums are still scaled by the right window size.
+
+    Args:
+        node: The node's real form.
+        values: Its inputs.
+    """
     data, size = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("size")
     if node.op != "LRN" or data is None or not isinstance(size, int) or not 0 < size <= data.shape[1]:
         return
@@ -74,7 +83,7 @@ def other_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mist
         for name, default in numbers.items()
     )
     before, after = (size - 1) // 2, size // 2
-    shifts = ((-before, before), (after, -after))  # it begins or ends at the channel itself
+    shifts = ((-before, before), (after, -after))  # windows that begin or end at the channel itself
     for more_before, more_after in ((0, 1), (1, 0), (1, 1), (0, -1), (-1, 0), (-1, -1), *shifts):
         window = range(-before - more_before, after + more_after + 1)
         total = np.zeros_like(squares)
@@ -87,10 +96,17 @@ def other_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mist
             yield Mistake(likely=likely, node=node, values={}, after=always(result))
 
 
-def _other_statistics(
+def _wrong_statistics(
     shaped: np.ndarray, axes: tuple[int, ...], epsilon: float, *, is_centered: bool
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield data normalized by a different mean, variance, or sum with epsilon, in words."""
+    """Yield data normalized by a wrong mean, variance or use of epsilon, each after the mistake in words.
+
+    Args:
+        shaped: The data, in the shape in which statistics are taken.
+        axes: Axes that the statistics reduce.
+        epsilon: The node's epsilon.
+        is_centered: Whether the node subtracts the mean.
+    """
     count = prod(shaped.shape[axis] for axis in axes)
     mean, variance = shaped.mean(axes, keepdims=True), shaped.var(axes, keepdims=True)
     power = np.square(shaped).mean(axes, keepdims=True)
@@ -139,15 +155,23 @@ def _other_statistics(
             deviation = np.sqrt(power * count / total - np.square(mean_of_all) + epsilon)
             likely = f"mean and variance count {lanes} zeros beyond the {count} elements"
             yield likely, (shaped - mean_of_all) / deviation
-        if np.any(own_power < epsilon):  # otherwise it equals an epsilon of 0
+        if np.any(own_power < epsilon):  # otherwise it has the effect of epsilon = 0, which is tried too
             yield "the variance is at least epsilon, without adding it", own / np.sqrt(np.maximum(own_power, epsilon))
 
 
-def _other_axes(
+def _statistics_along_other_axes(
     data: np.ndarray, added_axes: int, own_axes: tuple[int, ...], epsilon: float, *, is_centered: bool
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield data normalized by the statistics along other axes, in words."""
-    for count in range(1, data.ndim + 1) if data.ndim <= _MOST_AXES else ():
+    """Yield data normalized by statistics along other axes, each after the mistake in words.
+
+    Args:
+        data: The data.
+        added_axes: Number of axes that a reshape adds for the right statistics. If it is not 0, no axes are excluded.
+        own_axes: Axes of the right statistics.
+        epsilon: The node's epsilon.
+        is_centered: Whether the node subtracts the mean.
+    """
+    for count in range(1, data.ndim + 1) if data.ndim <= _MAX_RANK else ():
         for axes in combinations(range(data.ndim), count):
             if added_axes == 0 and axes == own_axes:
                 continue
@@ -157,14 +181,14 @@ def _other_axes(
             yield f"the statistics are taken along axes {', '.join(map(str, axes))}", normalized
 
 
-_MOST_AXES = 4
+_MAX_RANK = 4
 
 
 def _bias_before_scale(
     node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
 ) -> Iterator[Mistake]:
-    """Yield a bias that is scaled as well."""
-    if len(node.inputs) < _WITH_BIAS or not node.inputs[2]:
+    """Yield the mistake of adding the bias before scaling, so that it gets scaled as well."""
+    if len(node.inputs) < _INPUTS_WITH_BIAS or not node.inputs[2]:
         return
     deviation = np.sqrt(shaped.var(axes, keepdims=True) + epsilon)
     normalized = ((shaped - shaped.mean(axes, keepdims=True)) / deviation).reshape(values[node.inputs[0]].shape)
@@ -178,12 +202,15 @@ def _bias_before_scale(
     )
 
 
-_WITH_BIAS = 3
+_INPUTS_WITH_BIAS = 3
 
 
 def _statistics_shape(node: Node, data: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]] | None:
-    """Return data reshaped for its statistics, and the axes to reduce, or None for other normalizations."""
-    if _along_last_axes(node):
+    """Return data in the shape in which its statistics are taken, and the axes to reduce.
+
+    None for other normalizations.
+    """
+    if _normalizes_last_axes(node):
         axis = node.attrs.get("axis", -1)
         return data, tuple(range(data.ndim))[axis if isinstance(axis, int) else -1 :]
     if node.op == "InstanceNormalization":
@@ -194,14 +221,14 @@ def _statistics_shape(node: Node, data: np.ndarray) -> tuple[np.ndarray, tuple[i
     return None
 
 
-def _along_last_axes(node: Node) -> bool:
+def _normalizes_last_axes(node: Node) -> bool:
     return operators.plain(node).name in ("LayerNormalization", "RMSNormalization")
 
 
 def _statistics_of_part(
     node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
 ) -> Iterator[Mistake]:
-    """Yield statistics of only the first elements, as many as a kernel processes or counts at once."""
+    """Yield mistakes in which statistics cover only the first elements, as many as a kernel processes or can count."""
     rows = shaped.reshape(*shaped.shape[: shaped.ndim - len(axes)], -1)
     count = rows.shape[-1]
     for end in sorted(end for end in {count // 2, *KERNEL_BLOCKS, _UINT16_NUMBERS} if 0 < end < count):
@@ -219,7 +246,7 @@ def _statistics_of_part(
 def _statistics_of_other_rows(
     node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
 ) -> Iterator[Mistake]:
-    """Yield data that is normalized by the statistics of the row before or after, or of the first row."""
+    """Yield mistakes in which each row is normalized by the statistics of the row before or after, or the first one."""
     rows = shaped.reshape(-1, prod(shaped.shape[axis] for axis in axes))
     mean, deviation = rows.mean(-1, keepdims=True), np.sqrt(rows.var(-1, keepdims=True) + epsilon)
     order = np.arange(len(rows))
@@ -236,7 +263,7 @@ def _statistics_of_other_rows(
 def _variances_of_blocks(
     node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
 ) -> Iterator[Mistake]:
-    """Yield variances that are averages of those of blocks, without the differences between the blocks' means."""
+    """Yield the mistake of averaging the variances of blocks, which ignores the differences between their means."""
     rows = shaped.reshape(*shaped.shape[: shaped.ndim - len(axes)], -1)
     count = rows.shape[-1]
     for block in sorted({count // 2, count // 4, *KERNEL_BLOCKS}):
@@ -254,17 +281,18 @@ def _variances_of_blocks(
         )
 
 
-_LARGE_BLOCKS = (256, 512, 1024)
-"""Threads of a group on a graphics processor, each with one element at a time."""
+_THREAD_BLOCKS = (256, 512, 1024)
+"""Numbers of threads in a thread group of a GPU, each of which processes one element at a time."""
 _UINT16_NUMBERS = 1 << 16
 
 
 def _statistics_with_next_row(
     node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, axes: tuple[int, ...], epsilon: float
 ) -> Iterator[Mistake]:
-    """Yield statistics whose sums reach into the next row, where a kernel's block is longer than the row.
+    """Yield mistakes in which sums reach into the next row, because a kernel's block is longer than a row.
 
-    Blocks count elements, or the channels of a group. They end with the data, or with each sample of it.
+    The length of a block is in elements, or in channels of a group. Blocks are cut off at the end of the sample or of
+    the data.
     """
     data = values[node.inputs[0]]
     rows = shaped.reshape(*shaped.shape[: shaped.ndim - len(axes)], -1)
@@ -275,7 +303,7 @@ def _statistics_with_next_row(
     totals = [np.concatenate([[0.0], np.cumsum(powers)]) for powers in (memory, memory**2)]
     tried: list[np.ndarray] = []
     steps = {lanes * length // channels for lanes in empty_lanes(channels)}
-    steps |= {-length % block for block in (*KERNEL_BLOCKS, *_LARGE_BLOCKS)} - {0}
+    steps |= {-length % block for block in (*KERNEL_BLOCKS, *_THREAD_BLOCKS)} - {0}
     for more in sorted(step for step in steps if step < length):
         for last_ends in (sample_ends, np.full_like(begins, memory.size)):
             ends = np.minimum(begins + length + more, last_ends)
@@ -300,12 +328,12 @@ def _statistics_with_next_row(
                 )
 
 
-def _statistics_of_memory(
+def _statistics_of_channels_last_memory(
     node: Node, values: Mapping[str, np.ndarray], shaped: np.ndarray, epsilon: float
 ) -> Iterator[Mistake]:
-    """Yield statistics of parts of channels-last memory, cut by a reshape without the transpose."""
+    """Yield the mistake of splitting channels-last memory into groups by a reshape, without a transpose before it."""
     data = values[node.inputs[0]]
-    if data.ndim <= _ROWS_AND_CHANNELS or _along_last_axes(node):
+    if data.ndim <= _ROWS_AND_CHANNELS or _normalizes_last_axes(node):
         return
     last = np.moveaxis(data.astype(np.float64), 1, -1)
     groups = shaped.shape[1]
@@ -326,7 +354,10 @@ _ROWS_AND_CHANNELS = 2
 def _deviations_with_lanes(
     mean: np.ndarray, variance: np.ndarray, count: int, epsilon: float
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield deviations that count empty lanes, which hold -mean, where a kernel's block is longer than the row."""
+    """Yield standard deviations that count the empty lanes of a block, each after the mistake in words.
+
+    The lanes hold 0, and so -mean after the mean is subtracted.
+    """
     for lanes in empty_lanes(count):
         total = variance * count + lanes * mean**2
         for divisor in (count, count + lanes):
@@ -340,8 +371,15 @@ def _scaled_and_biased(
     result: np.ndarray,
     functions: Sequence[np.ufunc] = (np.multiply, np.add),
 ) -> np.ndarray:
-    """Return normalized data times the scale plus the bias, in the type of the input."""
-    total, is_last = result, _along_last_axes(node)
+    """Return normalized data times the scale plus the bias, in the dtype of the input.
+
+    Args:
+        node: The node.
+        values: Its inputs.
+        result: The normalized data.
+        functions: How the second and the third input are applied.
+    """
+    total, is_last = result, _normalizes_last_axes(node)
     for name, apply in zip(node.inputs[1:3], functions, strict=False):
         if name:
             values_of = values[name].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Known mistakes of kernels that unpack weights of few bits. Begin at `packed_mistakes`."""
+"""Known mistakes of kernels that unpack low-bit weights. Begin at `packed_mistakes`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["packed_mistakes"]
 
 
 def packed_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield scales of another block, other zero points, codes unpacked in another order, and rows at another pitch.
+    """Yield the mistakes that a kernel could make in unpacking codes and applying their scales and zero points.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
     """
     packed = operators.of(node.op).packed
-    places = packed.inputs[1:] if packed else (1, 2) if node.attrs.get("block_size") else ()
-    names = [node.inputs[place] for place in places if place < len(node.inputs) and node.inputs[place]]
+    slots = packed.inputs[1:] if packed else (1, 2) if node.attrs.get("block_size") else ()
+    names = [node.inputs[slot] for slot in slots if slot < len(node.inputs) and node.inputs[slot]]
     yield from _wrong_packed_zero_points(node, values)
     yield from _misread_packed_codes(node, values)
-    yield from _packed_pitches(node, values)
-    yield from _codes_of_other_signedness(node, values)
-    yield from _codes_of_other_floats(node, values)
+    yield from _wrong_row_pitches(node, values)
+    yield from _wrong_signedness(node, values)
+    yield from _wrong_float_formats(node, values)
     for name in names[:1]:
         for shift, side in ((1, "before"), (-1, "after")):
             moved = np.roll(values[name], shift, -1)
@@ -44,18 +44,18 @@ def packed_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
 
 
 def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a packed weight whose zero points are ignored, or are 0 instead of their default."""
+    """Yield mistakes in which the zero points of a packed weight are ignored, off by one, or not the default."""
     packed = operators.of(node.op).packed
     if packed is None or packed.layout != "columns" or len(packed.inputs) < 3:
         return
-    place = packed.inputs[2]
-    if place < len(node.inputs) and node.inputs[place]:
-        yield Mistake(likely="the zero points of the weight are ignored", node=without_inputs(node, place), values={})
-        yield from _shifted_packed_zero_points(node, node.inputs[place], values)
+    slot = packed.inputs[2]
+    if slot < len(node.inputs) and node.inputs[slot]:
+        yield Mistake(likely="the zero points of the weight are ignored", node=without_inputs(node, slot), values={})
+        yield from _shifted_packed_zero_points(node, node.inputs[slot], values)
         return
-    inputs = (*node.inputs, *[""] * (place + 1 - len(node.inputs)))
+    inputs = (*node.inputs, *[""] * (slot + 1 - len(node.inputs)))
     name = f"{node.name} zero points"
-    shifted = replace(node, inputs=(*inputs[:place], name, *inputs[place + 1 :]))
+    shifted = replace(node, inputs=(*inputs[:slot], name, *inputs[slot + 1 :]))
     bits = node.attrs.get("bits", 4)
     usual = 2 ** (bits - 1) if isinstance(bits, int) else 8
     readings = {
@@ -64,12 +64,12 @@ def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> I
         usual + 1: f"is {usual + 1}, not {usual}",
     }
     for zero, words in readings.items():
-        zeros = np.full(values[node.inputs[place - 1]].shape, zero, np.float32)  # one zero point per scale
+        zeros = np.full(values[node.inputs[slot - 1]].shape, zero, np.float32)  # one zero point per scale
         yield Mistake(likely=f"the zero point of the weight {words}", node=shifted, values={name: zeros})
 
 
 def _shifted_packed_zero_points(node: Node, name: str, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield zero points that are off by 1, as between two versions of a quantizer's files."""
+    """Yield zero points that are off by 1, as between two file versions of a quantizer."""
     packed, bits = values[name], node.attrs.get("bits", 4)
     if packed.dtype != np.uint8 or not isinstance(bits, int) or bits not in (2, 4, 8):
         return
@@ -83,7 +83,7 @@ def _shifted_packed_zero_points(node: Node, name: str, values: Mapping[str, np.n
 
 
 def _misread_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield the codes of a packed weight unpacked in a different order, or in a different form."""
+    """Yield mistakes in which the codes of a packed weight are unpacked in another order or in two's complement."""
     packed = operators.of(node.op).packed
     name = node.inputs[packed.inputs[0]] if packed is not None else ""
     if packed is None or packed.layout != "columns" or node.attrs.get("bits", 4) != 4:
@@ -108,8 +108,8 @@ def _misread_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Itera
         yield Mistake(likely=likely.format(repr(name)), node=node, values={name: repacked})
 
 
-def _codes_of_other_signedness(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield unsigned codes that are read in two's complement, although their zero point is half of their range."""
+def _wrong_signedness(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield mistakes in which unsigned codes are read in two's complement, or signed codes without their sign."""
     name = node.inputs[0] if operators.of(node.op).dequantizes and node.inputs else ""
     array = values.get(name)
     bits = None if array is None else _UNSIGNED_BITS.get(array.dtype.name)
@@ -128,18 +128,18 @@ _UNSIGNED_TYPES = MappingProxyType({"int2": np.dtype(ml_dtypes.uint2), "int4": n
 _UNSIGNED_BITS = MappingProxyType({"uint2": 2, "uint4": 4, "uint8": 8})
 
 
-def _codes_of_other_floats(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield 8-bit floats that are read as those of another format, or whose subnormal numbers are."""
+def _wrong_float_formats(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield mistakes in which 8-bit floats are read in another format, or their subnormal numbers are misread."""
     name = node.inputs[0] if operators.of(node.op).dequantizes and node.inputs else ""
     array = values.get(name)
     own = "" if array is None else array.dtype.name
-    if array is None or own not in _FLOATS_OF_8_BITS:
+    if array is None or own not in _FRACTION_BITS:
         return
     codes, real_values = array.view(np.uint8), array.astype(np.float32)
-    for other in (each for each in _FLOATS_OF_8_BITS if each != own):
+    for other in (each for each in _FRACTION_BITS if each != own):
         likely = f"the codes of {name!r} are read as {other}, not {own}"
         yield Mistake(likely=likely, node=node, values={name: codes.view(getattr(ml_dtypes, other))}, about=name)
-    fraction_bits = _FLOATS_OF_8_BITS[own]
+    fraction_bits = _FRACTION_BITS[own]
     fraction, exponent = codes & (2**fraction_bits - 1), (codes & 127) >> fraction_bits
     smallest = np.array([2**fraction_bits], np.uint8).view(array.dtype).astype(np.float32)
     implicit = np.copysign(smallest / 2 * (1 + fraction / 2**fraction_bits), real_values)
@@ -153,18 +153,18 @@ def _codes_of_other_floats(node: Node, values: Mapping[str, np.ndarray]) -> Iter
         yield Mistake(likely=likely, node=node, values={name: other_values}, about=name)
 
 
-_FLOATS_OF_8_BITS = MappingProxyType({"float8_e4m3fn": 3, "float8_e4m3fnuz": 3, "float8_e5m2": 2, "float8_e5m2fnuz": 2})
-"""Formats of ONNX with the bits of their fractions."""
+_FRACTION_BITS = MappingProxyType({"float8_e4m3fn": 3, "float8_e4m3fnuz": 3, "float8_e5m2": 2, "float8_e5m2fnuz": 2})
+"""Number of fraction bits of each 8-bit float format of ONNX."""
 
 
-def _packed_pitches(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield rows of a packed weight, or of its scales, read as if the last block of each row were not padded."""
+def _wrong_row_pitches(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield mistakes in which rows of a packed weight or its scales are read as if their last block had no padding."""
     packed = operators.of(node.op).packed
     terms, block, bits = (node.attrs.get(name) for name in ("K", "block_size", "bits"))
     if packed is None or packed.layout != "columns" or not isinstance(terms, int) or not isinstance(block, int):
         return
     blocks = -(-terms // block)
-    names = [node.inputs[place] for place in packed.inputs if place < len(node.inputs) and node.inputs[place]]
+    names = [node.inputs[slot] for slot in packed.inputs if slot < len(node.inputs) and node.inputs[slot]]
     for name, pitch in zip(names, (terms * (bits if isinstance(bits, int) else 4) // 8, terms // block), strict=False):
         array = values[name]
         rows = array.size // max(blocks * (array.shape[-1] if name == names[0] else 1), 1)

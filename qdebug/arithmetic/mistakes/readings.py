@@ -1,6 +1,6 @@
-"""Mistakes in reading operands: in a different order, from different places, only in part, or as different numbers.
+"""Mistakes in reading operands: in a different order, from other positions, only in part, or as other numbers.
 
-They are possible for any operator. Testing each costs a replay, except for a result that is written in another order.
+Any operator can have them. Testing one costs a replay, except for a result that is written in another order.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from qdebug.numerics.short_formats import SHORT_FORMATS
 __all__ = ["misreadings", "readings", "rewritings"]
 
 Reading = tuple[str, np.ndarray]
-"""A sentence with `{}` for the operand's name, and the values that the kernel reads by mistake."""
+"""A clause with `{}` for the operand's name, and the values that a kernel reads by mistake."""
 
 
 def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield the mistakes that a kernel could make in reading a node's operands, likely ones first.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
     """
     names = [name for name in dict.fromkeys(node.inputs) if name]
     large_names = [name for name in names if values[name].size > 1]
-    yield from _with_ignored_inputs(node, values)
-    yield from _with_swapped_operands(node, values, large_names)
+    yield from _ignored_inputs(node, values)
+    yield from _swapped_operands(node, values, large_names)
     for name in large_names:
-        yield from _with_interleaved_operand(node, name, values[name])
+        yield from _interleaved_operand(node, name, values[name])
     for name in names:
-        other_numbers = _other_numbers(values[name])
-        other_places = misreadings(values[name]) if name in large_names else ()
-        for text, array in chain(other_places, _other_shapes(values[name]), other_numbers):
+        other_numbers = _changed_numbers(values[name])
+        other_positions = misreadings(values[name]) if name in large_names else ()
+        for text, array in chain(other_positions, _wrong_broadcasts(values[name]), other_numbers):
             yield Mistake(likely=text.format(repr(name)), node=node, values={name: array}, about=name)
         for text, array in _fewer_digits(values[name]):
             likely = text.format(repr(name))
             yield Mistake(likely=likely, node=node, values={name: array}, about=name, is_rounding=True)
-    yield from _with_quantized_factors(node, values)
+    yield from _quantized_factors(node, values)
 
 
 def rewritings(node: Node, result: np.ndarray) -> Iterator[Mistake]:
-    """Yield the mistakes that a kernel could make in writing a result, without computing it again.
+    """Yield the mistakes that a kernel could make in writing a result. None needs a replay.
 
-    A part that was never written is left out: its place says more.
+    Parts that are never written are left out, because their position reveals more about the cause.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         result: Its right result.
     """
-    for text, array in chain(_other_order(result), _accumulated_tiles(result)) if result.size > 1 else ():
+    for text, array in chain(_reorderings(result), _accumulated_tiles(result)) if result.size > 1 else ():
         yield Mistake(
             likely=text.format("the result"),
             node=node,
@@ -67,7 +67,7 @@ def rewritings(node: Node, result: np.ndarray) -> Iterator[Mistake]:
 
 
 def _accumulated_tiles(array: np.ndarray) -> Iterator[Reading]:
-    """Yield results to which those of the tiles before are added, as if an accumulator were not cleared."""
+    """Yield results to which the results of all tiles before are added, as if the accumulator were not cleared."""
     for axis in _wide_axes(array) if array.dtype.kind == "f" else ():
         for tile in (each for each in _TILES if each < array.shape[axis]):
             tiles = np.split(array, range(tile, array.shape[axis], tile), axis)
@@ -80,17 +80,18 @@ def _accumulated_tiles(array: np.ndarray) -> Iterator[Reading]:
 
 def misreadings(array: np.ndarray) -> Iterator[Reading]:
     """Yield the mistakes in reading one operand, likely ones first, as clauses with `{}` for its name."""
-    yield from _other_order(array)
-    yield from _parts(array, _wide_axes(array))
-    yield from _other_bands(array)
+    yield from _reorderings(array)
+    yield from _zeroed_parts(array, _wide_axes(array))
+    yield from _other_mask_bands(array)
 
 
-def _other_bands(array: np.ndarray) -> Iterator[Reading]:
-    """Yield a mask of two values, whose rows mark the columns around their own, with other columns marked.
+def _other_mask_bands(array: np.ndarray) -> Iterator[Reading]:
+    """Yield a band mask with its band shifted, widened or narrowed.
 
-    Causal masks and sliding windows are such masks. Columns count from that of the row itself.
+    A band mask has two values. Row i marks a range of columns that has the same offset from column i in all rows, as in
+    a causal mask or a sliding window.
     """
-    if array.ndim < _MATRIX or min(array.shape[-2:]) < _MATRIX or np.unique(array).size != _MATRIX:
+    if array.ndim < _MATRIX_RANK or min(array.shape[-2:]) < _MATRIX_RANK or np.unique(array).size != _MATRIX_RANK:
         return
     rows, columns = array.shape[-2:]
     distance = np.arange(columns) - np.arange(rows)[:, None]
@@ -112,7 +113,12 @@ def _other_bands(array: np.ndarray) -> Iterator[Reading]:
 
 
 def _columns_text(band: tuple[int, int], ends: tuple[int, int]) -> str:
-    """Return the columns of a band, counted from that of the row."""
+    """Return the columns that row i of a band mask marks, in words.
+
+    Args:
+        band: Offsets of the first and last column from column i.
+        ends: Smallest and largest offset in the mask.
+    """
     low, high = (f"i{shift:+d}" if shift else "i" for shift in band)
     if band[0] <= ends[0]:
         return f"up to {high}" if band[1] < ends[1] else "of all"
@@ -123,23 +129,23 @@ def _wide_axes(array: np.ndarray) -> list[int]:
     return [axis for axis in range(array.ndim) if array.shape[axis] > 1]
 
 
-def _other_order(array: np.ndarray) -> Iterator[Reading]:
-    """Yield elements in another order, or in place of others."""
+def _reorderings(array: np.ndarray) -> Iterator[Reading]:
+    """Yield an array with its elements in another order, or with some elements replaced by others of it."""
     axes = _wide_axes(array)
-    yield from _orders(array, axes)
-    yield from _pitches(array)
-    yield from _places(array, axes)
-    yield from _blocks(array, axes)
-    yield from _small_blocks(array, axes)
-    yield from _tiles(array)
+    yield from _axis_orders(array, axes)
+    yield from _row_pitches(array)
+    yield from _shifts_and_repeats(array, axes)
+    yield from _reordered_blocks(array, axes)
+    yield from _reversed_groups(array, axes)
+    yield from _transposed_tiles_and_sparse_groups(array)
 
 
-def _other_shapes(array: np.ndarray) -> Iterator[Reading]:
-    """Yield a row of numbers along a different axis, as a wrong broadcast reads it."""
+def _wrong_broadcasts(array: np.ndarray) -> Iterator[Reading]:
+    """Yield a vector along another axis, as a wrong broadcast reads it."""
     if array.size in (0, 1) or array.size != max(array.shape):
         return
     own_axis = int(np.argmax(array.shape)) - array.ndim
-    for axes in range(array.ndim, max(array.ndim, _MOST_AXES) + 1):
+    for axes in range(array.ndim, max(array.ndim, _MAX_AXES) + 1):
         for axis in range(-axes, 0):
             shape = [1] * axes
             shape[axis] = array.size
@@ -147,10 +153,10 @@ def _other_shapes(array: np.ndarray) -> Iterator[Reading]:
                 yield f"{{}} is broadcast along axis {axis}, not {own_axis}", array.reshape(shape)
 
 
-def _other_numbers(array: np.ndarray) -> Iterator[Reading]:
-    """Yield an operand with other numbers: narrowed, clamped, or of the other sign."""
-    if array.dtype.kind in "iu":  # single integers are tried at other values, see `attributes.other_integers`
-        yield from _other_integers(array) if array.size > 1 else ()
+def _changed_numbers(array: np.ndarray) -> Iterator[Reading]:
+    """Yield an operand with its numbers negated, truncated, clamped or replaced by a function of them."""
+    if array.dtype.kind in "iu":  # `attributes.other_integers` tries other values of scalar integers
+        yield from _changed_integers(array) if array.size > 1 else ()
         return
     if array.dtype.kind == "b":
         yield "{} is inverted", ~array
@@ -165,19 +171,19 @@ def _other_numbers(array: np.ndarray) -> Iterator[Reading]:
 
 
 def _fewer_digits(array: np.ndarray) -> Iterator[Reading]:
-    """Yield real numbers that are rounded to a shorter format or quantized."""
+    """Yield an operand rounded to a shorter float format, or to 8-bit codes."""
     if array.dtype.kind != "f":
         return
     for short in SHORT_FORMATS:
-        if array.dtype == np.float32 and short.bits >= _SHORTEST:
+        if array.dtype == np.float32 and short.bits >= _MIN_FORMAT_BITS:
             yield f"{{}} is rounded to {short.name} first", short.rounded(array)
     for axis in (None, *(axis for axis in range(array.ndim) if 1 < array.shape[axis] < array.size)):
         place = "one scale" if axis is None else f"a scale for each index of axis {axis}"
-        yield f"{{}} is quantized to 8 bits first, with {place}", _quantized(array, axis)
+        yield f"{{}} is quantized to 8 bits first, with {place}", _quantize_to_8_bits(array, axis)
 
 
-def _other_integers(array: np.ndarray) -> Iterator[Reading]:
-    """Yield integers that are off by one, narrowed, of the other signedness, all the same, or the positions alone."""
+def _changed_integers(array: np.ndarray) -> Iterator[Reading]:
+    """Yield integers that are off by one, narrowed, of the other signedness, all equal, or replaced by positions."""
     ends = np.iinfo(array.dtype)
     for step, word in ((1, "one too large"), (-1, "one too small")):
         if ends.min < array.min(initial=0) and array.max(initial=0) < ends.max:
@@ -200,12 +206,12 @@ def _other_integers(array: np.ndarray) -> Iterator[Reading]:
         )
 
 
-_SHORTEST = 8
-"""Bits of the shortest float format that an operand is rounded to."""
+_MIN_FORMAT_BITS = 8
+"""Number of bits of the shortest float format that operands are rounded to."""
 
 
-def _quantized(array: np.ndarray, axis: int | None) -> np.ndarray:
-    """Return numbers rounded to symmetric codes of 8 bits, with one scale or one for each index of an axis."""
+def _quantize_to_8_bits(array: np.ndarray, axis: int | None) -> np.ndarray:
+    """Round numbers to symmetric 8-bit codes, with one scale or one for each index of an axis, and dequantize them."""
     others = None if axis is None else tuple(each for each in range(array.ndim) if each != axis)
     with np.errstate(all="ignore"):
         scale = np.max(np.abs(array), axis=others, keepdims=True) / _LARGEST_CODE
@@ -215,17 +221,17 @@ def _quantized(array: np.ndarray, axis: int | None) -> np.ndarray:
 _LARGEST_CODE = 127
 
 
-def _with_quantized_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a product whose factors are both quantized to 8 bits first."""
+def _quantized_factors(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the mistake of quantizing both factors of a product to 8 bits first."""
     names = [name for name in node.inputs[:2] if name and values[name].dtype.kind == "f"]
     if operators.of(node.op).product and len(names) == len({*node.inputs[:2]}):
         likely = "both factors are quantized to 8 bits first, with one scale each"
-        quantized = {name: _quantized(values[name], None) for name in names}
+        quantized = {name: _quantize_to_8_bits(values[name], None) for name in names}
         yield Mistake(likely=likely, node=node, values=quantized, is_rounding=True)
 
 
-def _with_ignored_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield inputs that are omitted, if the operator allows it."""
+def _ignored_inputs(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield mistakes in which an input after the first is ignored, or added to the result instead."""
     for place, name in enumerate(node.inputs):
         if place and name and np.any(values[name]):
             remaining_inputs = tuple("" if at == place else each for at, each in enumerate(node.inputs))
@@ -253,8 +259,8 @@ def _plus(result: np.ndarray, *, array: np.ndarray) -> np.ndarray:
     return total if total.shape == result.shape else result
 
 
-def _with_swapped_operands(node: Node, values: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[Mistake]:
-    """Yield two operands that are swapped, and one that is read in place of the other."""
+def _swapped_operands(node: Node, values: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[Mistake]:
+    """Yield mistakes in which two operands are swapped, or one is read in place of another."""
     for first, second in combinations(names, 2):
         if values[first].shape == values[second].shape and values[first].dtype == values[second].dtype:
             text = f"{first!r} and {second!r} are swapped"
@@ -263,10 +269,10 @@ def _with_swapped_operands(node: Node, values: Mapping[str, np.ndarray], names: 
                 yield Mistake(likely=f"{other!r} is read instead of {name!r}", node=node, values={name: values[other]})
 
 
-def _with_interleaved_operand(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
-    """Yield an operand with elements interleaved in blocks, and its result de-interleaved, as for heads or groups."""
+def _interleaved_operand(node: Node, name: str, array: np.ndarray) -> Iterator[Mistake]:
+    """Yield mistakes in which the heads or groups of an operand, and of the result, are taken to be interleaved."""
     for axis, extent in enumerate(array.shape):
-        for count in (each for each in range(2, min(extent, _MOST_BLOCKS + 1)) if extent % each == 0):
+        for count in (each for each in range(2, min(extent, _MAX_BLOCKS + 1)) if extent % each == 0):
             size = extent // count
             for inner in (each for each in range(1, size) if size % each == 0):
                 order = np.arange(extent).reshape(count, size // inner, inner).swapaxes(0, 1).reshape(-1)
@@ -282,14 +288,14 @@ def _with_interleaved_operand(node: Node, name: str, array: np.ndarray) -> Itera
 
 
 def _undo_interleaving(result: np.ndarray, *, order: np.ndarray) -> np.ndarray:
-    """Return a result with the interleaving undone along its last axis of that extent."""
+    """Undo an interleaving along the last axis of a result with the same extent as the order, if it has one."""
     axes = [axis for axis, extent in enumerate(result.shape) if extent == order.size]
     return np.asarray(result.take(np.argsort(order), axes[-1])) if axes else result
 
 
-def _orders(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
-    """Yield axes that are swapped or reversed, and memory read in a different order of the axes than its own."""
-    if not 1 <= len(axes) <= _MOST_AXES:
+def _axis_orders(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
+    """Yield an array with axes swapped or reversed, or with its memory read in another order of the axes."""
+    if not 1 <= len(axes) <= _MAX_AXES:
         return
     for first, second in combinations(axes, 2):
         if array.shape[first] == array.shape[second]:
@@ -307,8 +313,8 @@ def _orders(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
         yield f"{{}} is read in reverse along axis {axis}", np.flip(array, axis)
 
 
-def _pitches(array: np.ndarray) -> Iterator[Reading]:
-    """Yield rows, or larger parts, that are read as if each began at the next multiple of a pitch."""
+def _row_pitches(array: np.ndarray) -> Iterator[Reading]:
+    """Yield an array read as if each row, or each larger part, were padded to a multiple of a tile."""
     for axis in range(1, array.ndim):
         length, count = math.prod(array.shape[axis:]), math.prod(array.shape[:axis])
         used_pitches = {length}
@@ -323,10 +329,10 @@ def _pitches(array: np.ndarray) -> Iterator[Reading]:
             yield f"every {length} elements of {{}} are read {pitch} apart, as if they were padded to {tile}", strided
 
 
-def _places(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
-    """Yield positions that are off by one, and the first or last one in place of all."""
+def _shifts_and_repeats(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
+    """Yield an array shifted along an axis by one element or a tile, or with single elements repeated along it."""
     for axis in axes:
-        for step, way in ((1, "before"), (-1, "after")) if array.shape[axis] >= _LEAST_EXTENT else ():
+        for step, way in ((1, "before"), (-1, "after")) if array.shape[axis] >= _MIN_EXTENT else ():
             yield f"{{}} is read one position {way} the right one along axis {axis}", np.roll(array, step, axis)
         for tile in (each for each in _TILES if each < array.shape[axis]):
             text = f"{{}} is read {tile} positions before the right one along axis {axis}, a tile late"
@@ -337,61 +343,63 @@ def _places(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
                 f"the {end_name} element of {{}} along axis {axis} is read for all positions",
                 np.ascontiguousarray(repeated),
             )
-        places = np.arange(array.shape[axis])
+        indices = np.arange(array.shape[axis])
         for count in (each for each in _REPEATS if each < array.shape[axis]):
             text = f"each element of {{}} along axis {axis} is read {count} times in a row"
-            yield text, array.take(places // count, axis)
+            yield text, array.take(indices // count, axis)
         for tile in (each for each in _TILES if each < array.shape[axis]):
             text = f"the element of {{}} before index {tile} along axis {axis} is read for all further ones"
-            yield text, array.take(np.minimum(places, tile - 1), axis)
+            yield text, array.take(np.minimum(indices, tile - 1), axis)
             yield (
                 f"only the first {tile} elements of {{}} along axis {axis} are read, in turn",
-                array.take(places % tile, axis),
+                array.take(indices % tile, axis),
             )
 
 
-def _blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
-    """Yield blocks of positions that are swapped, repeated, or interleaved."""
+def _reordered_blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
+    """Yield an array with blocks of elements along an axis swapped, reversed, repeated or interleaved."""
     for axis in axes:
         extent = array.shape[axis]
-        for count in (each for each in range(2, min(extent, _MOST_BLOCKS + 1)) if extent % each == 0):
+        for count in (each for each in range(2, min(extent, _MAX_BLOCKS + 1)) if extent % each == 0):
             size = extent // count
-            places = np.arange(extent).reshape(count, size)
+            indices = np.arange(extent).reshape(count, size)
             if count == _HALVES:
-                yield f"the halves of {{}} along axis {axis} are swapped", array.take(places[::-1].reshape(-1), axis)
+                yield f"the halves of {{}} along axis {axis} are swapped", array.take(indices[::-1].reshape(-1), axis)
             if size > 1:
                 yield (
                     f"each {size} elements of {{}} along axis {axis} are read in reverse",
-                    array.take(places[:, ::-1].reshape(-1), axis),
+                    array.take(indices[:, ::-1].reshape(-1), axis),
                 )
                 for block, end_name in ((0, "first"), (-1, "last")):
-                    repeated = array.take(np.tile(places[block], count), axis)
+                    repeated = array.take(np.tile(indices[block], count), axis)
                     yield f"the {end_name} {size} elements of {{}} along axis {axis} are read repeatedly", repeated
-            for parts, order in ((count, places.T), (size, places.reshape(size, count).T)):
+            for parts, order in ((count, indices.T), (size, indices.reshape(size, count).T)):
                 if 1 < parts < extent and (parts == count or count * count != extent):
                     text = f"the elements of {{}} along axis {axis} are interleaved in {parts} blocks"
                     yield text, array.take(np.ascontiguousarray(order).reshape(-1), axis)
 
 
-def _small_blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
-    """Yield many small groups of positions, each read in reverse."""
+def _reversed_groups(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
+    """Yield an array with many small groups of elements along an axis, each reversed."""
     for axis in axes:
         extent = array.shape[axis]
-        for size in (each for each in _GROUPS if extent % each == 0 and extent // each > _MOST_BLOCKS):
-            places = np.arange(extent).reshape(-1, size)[:, ::-1].reshape(-1)
-            yield f"each {size} elements of {{}} along axis {axis} are read in reverse", array.take(places, axis)
+        for size in (each for each in _GROUP_SIZES if extent % each == 0 and extent // each > _MAX_BLOCKS):
+            indices = np.arange(extent).reshape(-1, size)[:, ::-1].reshape(-1)
+            yield f"each {size} elements of {{}} along axis {axis} are read in reverse", array.take(indices, axis)
 
 
-_GROUPS = (2, 4, 8)
-"""Elements of the groups that vector instructions move at once."""
+_GROUP_SIZES = (2, 4, 8)
+"""Numbers of elements that vector instructions move at once."""
 
 
-def _tiles(array: np.ndarray) -> Iterator[Reading]:
-    """Yield square tiles of the last two axes that are transposed, and the small numbers of sparse groups left out."""
-    if array.ndim < _MATRIX:
+def _transposed_tiles_and_sparse_groups(array: np.ndarray) -> Iterator[Reading]:
+    """Yield an array with square tiles transposed, or with the smaller half of each sparse group set to 0."""
+    if array.ndim < _MATRIX_RANK:
         return
     rows, columns = array.shape[-2:]
-    for size in (each for each in _SIDES if rows % each == 0 and columns % each == 0 and each < max(rows, columns)):
+    for size in (
+        each for each in _TILE_SIDES if rows % each == 0 and columns % each == 0 and each < max(rows, columns)
+    ):
         tiles = array.reshape(*array.shape[:-2], rows // size, size, columns // size, size).swapaxes(-1, -3)
         yield f"each tile of {size} x {size} elements of {{}} is transposed", tiles.reshape(array.shape)
     for axis in (-2, -1):
@@ -407,15 +415,15 @@ def _tiles(array: np.ndarray) -> Iterator[Reading]:
         yield text, np.ascontiguousarray(sparse)
 
 
-_MATRIX = 2
-_SIDES = (2, 4, 8, 16)
+_MATRIX_RANK = 2
+_TILE_SIDES = (2, 4, 8, 16)
 """Sides of the square tiles of matrices that kernels move at once."""
 _SPARSE_GROUP = 4
-"""Elements of which hardware for structured sparsity keeps half."""
+"""Number of elements in a group of which hardware for structured sparsity keeps half."""
 
 
-def _parts(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
-    """Yield operands treated as 0 throughout, or before or after a multiple of a tile or a fraction."""
+def _zeroed_parts(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
+    """Yield an array set to 0 altogether, or along an axis from a multiple of a tile or a fraction on, or before it."""
     yield "{} counts as 0", np.zeros_like(array)
     for axis in axes:
         extent = array.shape[axis]
@@ -436,9 +444,9 @@ _FRACTIONS = (2, 4)
 _REPEATS = (2, 4)
 """Number of times that an element is read in place of its successors."""
 _HALVES = 2
-_MOST_BLOCKS = 16
+_MAX_BLOCKS = 16
 """Maximum number of blocks that an axis is divided into."""
-_MOST_AXES = 4
+_MAX_AXES = 4
 """Maximum number of axes for which all orders are tried."""
-_LEAST_EXTENT = 3
+_MIN_EXTENT = 3
 """Smallest extent of an axis for which a shift differs from a swap."""

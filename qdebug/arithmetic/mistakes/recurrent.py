@@ -17,10 +17,10 @@ __all__ = ["recurrent_mistakes"]
 
 
 def recurrent_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield other orders of gates, directions and functions, inverted gates, and a state that is reset.
+    """Yield the mistakes that a kernel could make in the gates, directions, biases and states of a recurrent layer.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
@@ -28,7 +28,7 @@ def recurrent_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapp
     yield from _gate_mistakes(node, values)
     yield from _misplaced_biases(node, values)
     yield from _mixed_directions(node, values)
-    yield from _other_direction(node)
+    yield from _opposite_direction(node)
     yield from _first_steps_without_state(node, values, opset)
 
 
@@ -36,7 +36,7 @@ _GATES = MappingProxyType({"LSTM": ("input", "output", "forget", "cell"), "GRU":
 
 
 def _gate_orders(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield recurrent layers with reordered gates or the reverse direction."""
+    """Yield mistakes in which a kernel assumes another order of the gates in weights and biases."""
     gates = _GATES.get(node.op)
     if gates is None:
         return
@@ -48,11 +48,11 @@ def _gate_orders(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
         for name in names:
             parts = values[name].reshape(values[name].shape[0], -1, len(gates), *_gate_shape(values[name], len(gates)))
             reordered_values[name] = np.ascontiguousarray(parts[:, :, list(order)]).reshape(values[name].shape)
-        likely = ", ".join(gates[at] for at in np.argsort(order))  # of the blocks, as the kernel takes them
+        likely = ", ".join(gates[at] for at in np.argsort(order))  # the gate that the kernel sees in each block
         yield Mistake(likely=f"it assumes the gate order {likely}", node=node, values=reordered_values)
 
 
-def _other_direction(node: Node) -> Iterator[Mistake]:
+def _opposite_direction(node: Node) -> Iterator[Mistake]:
     directions = {"forward": "reverse", "reverse": "forward"}
     direction = str(node.attrs.get("direction", "forward"))
     if direction in directions and operators.of(node.op).recurrent:
@@ -69,7 +69,7 @@ _OTHER_FUNCTIONS = ("Affine", "HardSigmoid", "Relu", "Sigmoid", "Softsign", "Tan
 
 
 def _gate_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield recurrent layers with another function, with an inverted gate, or without memory between steps."""
+    """Yield mistakes in which an activation is another one, a gate is inverted or biased, or the state is reset."""
     functions = _DEFAULT_FUNCTIONS.get(node.op)
     if functions is None or node.inputs[0] not in values:
         return
@@ -88,20 +88,20 @@ def _gate_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         inverted = {}
         for name in names:
             array = values[name].copy()
-            _gates_of(array, len(gates))[:, :, at] *= -1
+            _view_of_gates(array, len(gates))[:, :, at] *= -1
             inverted[name] = array
         yield Mistake(likely=f"the {gate} gate is inverted", node=node, values=inverted)
         bias = node.inputs[3] if len(node.inputs) > 3 else ""
         if bias:
             array = values[bias].copy()
-            _gates_of(array, len(gates))[:, 0, at] += 1
+            _view_of_gates(array, len(gates))[:, 0, at] += 1
             yield Mistake(likely=f"1 is added to the bias of the {gate} gate", node=node, values={bias: array})
-    yield from _without_memory(node, values)
+    yield from _reset_states(node, values)
 
 
 def _misplaced_biases(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a layer without one of its two biases, and a reset gate that multiplies a product without its bias."""
-    name = node.inputs[_BIAS] if len(node.inputs) > _BIAS else ""
+    """Yield mistakes in which a bias is ignored, used for other gates, or left out of the product that a GRU resets."""
+    name = node.inputs[_BIAS_SLOT] if len(node.inputs) > _BIAS_SLOT else ""
     if not name or not operators.of(node.op).recurrent:
         return
     bias = values[name]
@@ -111,9 +111,9 @@ def _misplaced_biases(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
         other[:, part] = 0
         yield Mistake(likely=f"the {title} biases are ignored", node=node, values={name: other})
     gates = _GATES.get(node.op, ())
-    for source, others in _gate_sets(len(gates)):
+    for source, others in _gates_with_others(len(gates)):
         other = bias.copy()
-        blocks = _gates_of(other, len(gates))
+        blocks = _view_of_gates(other, len(gates))
         blocks[:, :, others] = blocks[:, :, [source]]
         names = " and ".join(gates[at] for at in others)
         likely = (
@@ -131,8 +131,8 @@ def _misplaced_biases(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
     yield Mistake(likely=likely, node=after, values={name: moved})
 
 
-def _gate_sets(count: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield each gate with each set of others."""
+def _gates_with_others(count: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield each gate with each non-empty set of other gates, by index."""
     for source in range(count):
         others = [at for at in range(count) if at != source]
         for size in range(1, len(others) + 1):
@@ -143,7 +143,7 @@ def _first_steps_without_state(
     node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]
 ) -> Iterator[Mistake]:
     """Yield a layer without an initial state whose first step skips the recurrent biases of all gates or of one."""
-    name, gates = node.inputs[_BIAS] if len(node.inputs) > _BIAS else "", _GATES.get(node.op, ())
+    name, gates = node.inputs[_BIAS_SLOT] if len(node.inputs) > _BIAS_SLOT else "", _GATES.get(node.op, ())
     if not operators.of(node.op).recurrent or not name:
         return
     data = values[node.inputs[0]]
@@ -155,7 +155,7 @@ def _first_steps_without_state(
     rest = replace(first, inputs=(*node.inputs[:4], "", *state_names))
     for at in (None, *range(len(gates))):
         bias = values[name].copy()
-        recurrent_part = _gates_of(bias, max(len(gates), 1))[:, 1]
+        recurrent_part = _view_of_gates(bias, max(len(gates), 1))[:, 1]
         recurrent_part[:, slice(None) if at is None else at] = 0
         begun = run_node(first, {**values, name: bias, node.inputs[0]: data[:1]}, opset)
         states = {state: begun[output] for state, output in zip(state_names, ("h", "c"), strict=False)}
@@ -167,19 +167,24 @@ def _first_steps_without_state(
 
 
 _SEQUENCE_RANK = 3
-_BIAS = 3
-"""Position of the biases of a recurrent layer: those of the input, then those of the state."""
+_BIAS_SLOT = 3
+"""Slot of the input with the biases of a recurrent layer. It holds input biases, then recurrent biases."""
 
 
 def _mixed_directions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a layer of two directions whose directions are exchanged, or whose second result keeps its own order."""
+    """Yield mistakes in which a bidirectional layer exchanges its directions, or shares one initial state.
+
+    Also yield the mistake of leaving the result of the reverse direction in the order in which its steps run.
+    """
     if node.attrs.get("direction") != "bidirectional" or node.attrs.get("layout"):
         return
     weights = {name: np.flip(values[name], 0) for name in node.inputs[1:4] if name}
     yield Mistake(likely="the weights of the two directions are exchanged", node=node, values=weights)
-    yield Mistake(likely="the results of the two directions are exchanged", node=node, values={}, after=_exchanged)
+    yield Mistake(
+        likely="the results of the two directions are exchanged", node=node, values={}, after=_exchange_directions
+    )
     likely = "the result of the reverse direction is in the order of its steps"
-    yield Mistake(likely=likely, node=node, values={}, after=_unturned)
+    yield Mistake(likely=likely, node=node, values={}, after=_reverse_second_direction)
     states = {name: values[name] for name in node.inputs[5:7] if name}
     for index, title in ((0, "forward"), (1, "reverse")):
         common = {name: np.repeat(array[index : index + 1], 2, axis=0) for name, array in states.items()}
@@ -188,13 +193,13 @@ def _mixed_directions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
             yield Mistake(likely=likely, node=node, values=common)
 
 
-def _exchanged(result: np.ndarray) -> np.ndarray:
-    """Return a result with the axis of directions flipped: the second of all, the first of a last state."""
+def _exchange_directions(result: np.ndarray) -> np.ndarray:
+    """Swap the two directions of a result: axis 1 of the output for all steps, axis 0 of a final state."""
     return np.ascontiguousarray(np.flip(result, result.ndim - _AXES_AFTER_DIRECTIONS))
 
 
-def _unturned(result: np.ndarray) -> np.ndarray:
-    """Return a result whose second direction is flipped along the steps."""
+def _reverse_second_direction(result: np.ndarray) -> np.ndarray:
+    """Reverse the second direction of a result along the steps. A final state is returned unchanged."""
     if result.ndim != 1 + _AXES_AFTER_DIRECTIONS:
         return result
     turned = result.copy()
@@ -203,16 +208,16 @@ def _unturned(result: np.ndarray) -> np.ndarray:
 
 
 _AXES_AFTER_DIRECTIONS = 3
-"""The directions, the samples and the hidden elements are the last axes of a result."""
+"""The last axes of a result are direction, sample and hidden element."""
 
 
-def _gates_of(array: np.ndarray, count: int) -> np.ndarray:
-    """Return a view of weights or biases with the axes direction, part of the bias, and gate."""
+def _view_of_gates(array: np.ndarray, count: int) -> np.ndarray:
+    """Return a view of weights or biases as (direction, input or recurrent bias, gate, *shape of a gate)."""
     return array.reshape(array.shape[0], -1, count, *_gate_shape(array, count))
 
 
-def _without_memory(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a layer that begins each step with the initial state: its steps are samples of one step each."""
+def _reset_states(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the mistake of starting each step from the initial state, computed by treating steps as samples."""
     data = values[node.inputs[0]]
     lengths = node.inputs[4] if len(node.inputs) > 4 else ""
     if data.ndim != 3 or data.shape[0] == 1 or lengths or node.attrs.get("layout"):
@@ -235,5 +240,5 @@ def _without_memory(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
 
 
 def _gate_shape(array: np.ndarray, gates: int) -> tuple[int, ...]:
-    """Return the shape of one gate. A bias, which holds two rows of gates, has only one dimension."""
+    """Return the shape of one gate in weights or biases, without the direction. Biases hold two rows of gates."""
     return (array.shape[1] // (2 * gates),) if array.ndim == 2 else (array.shape[1] // gates, *array.shape[2:])

@@ -19,16 +19,16 @@ def resizing_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mappi
     """Yield the mistakes that a kernel could make in the positions and scales of a node.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
     yield from _float32_positions(node, values)
-    yield from _scales_of_sizes(node, values, opset)
+    yield from _scales_from_sizes(node, values, opset)
 
 
-def _scales_of_sizes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield an image resized by the ratio of its sizes, which are whole numbers, instead of the given scales."""
+def _scales_from_sizes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
+    """Yield the mistake of resizing by the ratio of the integer sizes instead of by the given scales."""
     name = node.inputs[2] if node.op == "Resize" and len(node.inputs) > 2 else ""
     if not name or values[name].size != values[node.inputs[0]].ndim or node.attrs.get("axes"):
         return
@@ -50,7 +50,7 @@ _NEAREST: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
 
 
 def _float32_positions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield nearest elements by positions in float32, in which a tie or a whole number may be missed."""
+    """Yield the mistake of computing positions in float32, which may miss a tie between two nearest elements."""
     data, attrs = values.get(node.inputs[0]) if node.inputs else None, node.attrs
     choose = _NEAREST.get(str(attrs.get("nearest_mode", "round_prefer_floor")))
     transform = str(attrs.get("coordinate_transformation_mode", "half_pixel"))
@@ -65,12 +65,14 @@ def _float32_positions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
             likely=f"its coordinates are {likely} the scale in float32, which misses a tie",
             node=node,
             values={},
-            after=partial(_nearest, data=data, scales=scales, shift=shift, choose=choose, multiplies=multiplies),
+            after=partial(
+                _resize_to_nearest, data=data, scales=scales, shift=shift, choose=choose, multiplies=multiplies
+            ),
             about="coordinates",
         )
 
 
-def _nearest(
+def _resize_to_nearest(
     result: np.ndarray,
     *,
     data: np.ndarray,
@@ -85,7 +87,7 @@ def _nearest(
         scale = np.float32(scales[axis] if scales is not None and scales.size else count / size)
         if size == count or not size:
             continue
-        place = np.arange(count, dtype=np.float32) + shift
-        at = (place * (np.float32(1) / scale) if multiplies else place / scale) - shift
+        position = np.arange(count, dtype=np.float32) + shift
+        at = (position * (np.float32(1) / scale) if multiplies else position / scale) - shift
         out = out.take(np.clip(choose(at), 0, size - 1).astype(np.int64), axis)
     return out

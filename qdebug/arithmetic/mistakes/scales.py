@@ -22,10 +22,10 @@ __all__ = [
 
 
 def codes_passed_on(node: Node, values: Mapping[str, np.ndarray], target: QuantParams) -> Iterator[Mistake]:
-    """Yield a dequantizer whose codes are passed on as the codes of a later result, without being rescaled.
+    """Yield the mistake of passing the codes of a dequantized tensor on as codes of the layer's result.
 
     Args:
-        node: A node inside a layer.
+        node: A node inside a fused layer.
         values: Its inputs.
         target: The scale and zero point of the layer's result.
     """
@@ -88,7 +88,7 @@ def divisions_of_codes(node: Node, values: Mapping[str, np.ndarray], quant: Quan
 
 
 def late_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a dequantizer that subtracts the zero point from the real numbers, after the scale was applied.
+    """Yield the mistake of subtracting the zero point of a dequantization after the scale was applied.
 
     Args:
         node: The node.
@@ -100,40 +100,40 @@ def late_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
     data, zero = values[names[0]], values[names[2]].astype(np.float32)
     axis = node.attrs.get("axis", 1)
     if zero.size > 1 and isinstance(axis, int) and zero.ndim == 1:
-        zero = _along(zero, axis % data.ndim, data.ndim)
+        zero = _shaped_along(zero, axis % data.ndim, data.ndim)
     if zero.ndim <= data.ndim and (zero.size == 1 or zero.ndim == data.ndim):
         unshifted = replace(node, inputs=node.inputs[:2])
         likely = "the zero point is subtracted after the scale is applied"
-        yield Mistake(likely=likely, node=unshifted, values={}, after=partial(_less, zero=zero))
+        yield Mistake(likely=likely, node=unshifted, values={}, after=partial(_subtract_zero_point, zero=zero))
 
 
-def _less(result: np.ndarray, *, zero: np.ndarray) -> np.ndarray:
+def _subtract_zero_point(result: np.ndarray, *, zero: np.ndarray) -> np.ndarray:
     return np.asarray(result - zero, result.dtype)
 
 
 def scales_along_other_axes(node: Node, result: np.ndarray, scales: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield results whose scale for each channel is looked up by the index of another axis, such as the sample.
+    """Yield mistakes in which per-channel scales are indexed along another axis, such as by sample.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         result: Its right result.
-        scales: Constants of the node that its real-valued form does not read.
+        scales: Constants of the node that its real form does not read, which may be scales.
     """
     for name, scale in scales.items():
         own_axes = [axis for axis in range(result.ndim) if result.shape[axis] == scale.size]
-        if scale.dtype.kind != "f" or np.unique(scale).size < _LEAST_SCALES or len(own_axes) != 1:
+        if scale.dtype.kind != "f" or np.unique(scale).size < _MIN_SCALES or len(own_axes) != 1:
             continue
         flat, own_axis = scale.reshape(-1), own_axes[0]
         for axis, extent in enumerate(result.shape):
-            if axis != own_axis and _LEAST_SCALES <= extent <= flat.size:
-                factor = _along(flat[:extent], axis, result.ndim) / _along(flat, own_axis, result.ndim)
+            if axis != own_axis and _MIN_SCALES <= extent <= flat.size:
+                factor = _shaped_along(flat[:extent], axis, result.ndim) / _shaped_along(flat, own_axis, result.ndim)
                 likely = f"{name!r} is indexed along axis {axis}, not {own_axis}"
                 yield Mistake(likely=likely, node=node, values={}, after=partial(np.multiply, factor), about=name)
 
 
-_LEAST_SCALES = 2
+_MIN_SCALES = 2
 
 
-def _along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
-    """Return a row of numbers that broadcasts along one of several axes."""
+def _shaped_along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
+    """Reshape a vector so that it broadcasts along one axis of an array with several axes."""
     return values.reshape([-1 if at == axis else 1 for at in range(axes)])

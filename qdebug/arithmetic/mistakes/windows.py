@@ -1,4 +1,4 @@
-"""Known kernel mistakes in the padding and the groups of convolutions and pools."""
+"""Known kernel mistakes in the padding, strides and groups of convolutions and pools. Begin at `window_mistakes`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["window_mistakes"]
 
 
 def window_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield the mistakes that a kernel could make in the padding, the steps and the groups of a node.
+    """Yield the mistakes that a kernel could make in the padding, strides and groups of a node.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
         opset: Version of each operator set of its graph.
     """
@@ -32,7 +32,7 @@ def window_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping
 
 
 def _padding_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield windows with different values in their padding."""
+    """Yield mistakes in which the padding of windows holds other values."""
     data, pads = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("pads")
     row = operators.of(node.op)
     if data is None or data.dtype.kind != "f" or not row.windowed or node.attrs.get("channels_last"):
@@ -73,9 +73,9 @@ _MEMORY_ORDERS = MappingProxyType({"channels-first": (0, 1, 2, 3), "channels-las
 
 
 def _padded_with_neighbors(array: np.ndarray, widths: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Return an array whose rows are padded with their neighbors in memory, and all else with 0.
+    """Pad an array, along the last padded axis with the elements next to each row in memory, else with 0.
 
-    Rows are those of the last padded axis, with all that follows it.
+    A row spans the last padded axis and all axes after it.
     """
     row_axis = max(axis for axis, width in enumerate(widths) if any(width))
     length, (before, after) = prod(array.shape[row_axis:]), widths[row_axis]
@@ -92,21 +92,24 @@ _FILLINGS = (("edge", "its outermost values"), ("reflect", "its values mirrored"
 
 
 def _indices_of_planes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield indices of maxima that count within each channel or sample, not over all of the data."""
+    """Yield mistakes in which the indices of a max pool count within each channel or sample, not over all data."""
     if len(node.outputs) < len(("values", "indices")) or not operators.of(node.op).windowed:
         return
     shape = values[node.inputs[0]].shape
     for size, title in ((prod(shape[2:]), "channel"), (prod(shape[1:]), "sample")):
         likely = f"its indices count within each {title}"
-        yield Mistake(likely=likely, node=node, values={}, after=partial(_within, size=size))
+        yield Mistake(likely=likely, node=node, values={}, after=partial(_modulo, size=size))
 
 
-def _within(result: np.ndarray, *, size: int) -> np.ndarray:
+def _modulo(result: np.ndarray, *, size: int) -> np.ndarray:
     return np.asarray(result % size)
 
 
 def _transposed_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
-    """Yield a transposed convolution that repeats its input between steps, or in which one product replaces others."""
+    """Yield mistakes of transposed convolutions.
+
+    Inputs are repeated between strides, overlapping products overwrite each other, or the bias is added repeatedly.
+    """
     strides = node.attrs.get("strides")
     if operators.of(node.op).sums is not operators.Sums.SCATTER or len(node.inputs) < 2:
         return
@@ -121,7 +124,7 @@ def _transposed_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Ma
         likely = "its input is repeated between the steps, where there should be zeros"
         yield Mistake(likely=likely, node=dense, values={name: repeated})
     filters = values[weight]
-    if not 1 < prod(filters.shape[2:]) <= _MOST_TAPS:
+    if not 1 < prod(filters.shape[2:]) <= _MAX_TAPS:
         return
     unbiased = without_inputs(node, *range(2, len(node.inputs)))
     bias = values.get(node.inputs[2]) if len(node.inputs) > 2 else None
@@ -140,20 +143,20 @@ def _transposed_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Ma
         yield Mistake(likely=likely, node=node, values={}, after=always(np.asarray(total, filters.dtype)))
     for ordered, which in ((parts[::-1], "last"), (parts, "first")):
         result = np.zeros_like(parts[0][0])
-        for part, is_reached in ordered:  # a smaller tap reaches a place from a later input
+        for part, is_reached in ordered:  # for the same output element, a smaller tap index has a later input
             result = np.where(is_reached, part, result)
         total = result if bias is None else result + bias.reshape(-1, *[1] * (result.ndim - 2))
         likely = f"where filters overlap, the {which} input alone counts instead of the sum"
         yield Mistake(likely=likely, node=node, values={}, after=always(total.astype(result.dtype)))
 
 
-_CHANNELS_AND_MORE = 3
-_MOST_TAPS = 64
-"""Elements of the largest filter of which each is computed alone."""
+_MIN_RANK_OF_GROUPS = 3
+_MAX_TAPS = 64
+"""Maximum number of elements of a filter, since each is computed alone."""
 
 
 def _summed_groups(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield a convolution whose channels sum over all groups: with their own weights, or with those of each group."""
+    """Yield mistakes in which each channel sums over all groups, with its own weights or with those of each group."""
     weight, groups = operators.titled_input(node, 1), node.attrs.get("group")
     if operators.of(node.op).sums is not operators.Sums.FILTER or not isinstance(groups, int) or groups <= 1:
         return
@@ -161,16 +164,16 @@ def _summed_groups(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
     ungrouped = replace(node, attrs={**node.attrs, "group": 1})
     likely = "each channel sums over the inputs of all groups with its own weights"
     yield Mistake(likely=likely, node=ungrouped, values={weight: repeated}, about=weight)
-    place = operators.plain(node).bias
-    bias = node.inputs[place] if place is not None and place < len(node.inputs) else ""
-    add_up = partial(_added_up, groups=groups, bias=values.get(bias))
-    without_bias = node if place is None else without_inputs(node, place)
+    slot = operators.plain(node).bias
+    bias = node.inputs[slot] if slot is not None and slot < len(node.inputs) else ""
+    add_up = partial(_sum_of_groups, groups=groups, bias=values.get(bias))
+    without_bias = node if slot is None else without_inputs(node, slot)
     yield Mistake(likely="the results of all groups are added up", node=without_bias, values={}, after=add_up)
 
 
-def _added_up(result: np.ndarray, *, groups: int, bias: np.ndarray | None) -> np.ndarray:
-    """Return in each group of channels the sum of all groups, and the bias of the channel."""
-    if result.ndim < _CHANNELS_AND_MORE or result.shape[1] % groups:  # a result with channels last
+def _sum_of_groups(result: np.ndarray, *, groups: int, bias: np.ndarray | None) -> np.ndarray:
+    """Replace each group of channels by the sum of all groups, and add the bias of each channel."""
+    if result.ndim < _MIN_RANK_OF_GROUPS or result.shape[1] % groups:  # such as a channels-last result
         return result
     grouped = result.reshape(len(result), groups, -1, *result.shape[2:])
     total = np.broadcast_to(grouped.sum(axis=1, keepdims=True), grouped.shape).reshape(result.shape)

@@ -49,21 +49,21 @@ PATTERNS = MappingProxyType(
     }
 )
 """The likely cause of each pattern."""
-_OF_ELEMENTS = MappingProxyType(
+_CAUSES_WITHOUT_WINDOWS = MappingProxyType(
     {
         "borders": "the outermost elements, which the kernel reads or writes in a path of their own",
         "tail": "the tail of a tile of the kernel, or other parameters for the last part",
         "channels": "a block of channels that the kernel skips, repeats, or gives other parameters",
     }
 )
-"""The same for operators without filters or windows."""
+"""Causes that replace those in `PATTERNS` for operators without filters or windows."""
 
-_SHOWN = 8
+_MAX_SHOWN_ELEMENTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual(JsonObject):
-    """The error that remains with the best arithmetic of a node.
+    """The error that remains at a node with the best known arithmetic.
 
     Args:
         wrong: Number of wrong elements.
@@ -76,7 +76,7 @@ class Residual(JsonObject):
         against: Text of the variant that the recording was compared with.
         reproduces: Whether the likely cause reproduces every element.
         table: The table of a function of one 8-bit code, or None.
-        usual: The likely cause by the pattern alone.
+        usual: The likely cause that follows from the pattern alone.
     """
 
     json_keys = "max_lsb wrong total pattern detail likely=cause elements against reproduces table"
@@ -100,7 +100,7 @@ class Residual(JsonObject):
 
     @property
     def cause(self) -> str:
-        """The likely cause, marked as likely."""
+        """The likely cause, after the word "likely"."""
         return f"likely: {self.likely}"
 
 
@@ -123,7 +123,7 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
     details = [place.detail for place in found_places[:3]] + [trait.detail for trait in found_traits[:2]]
     if far_places:
         details.append(f"{count - int(np.count_nonzero(np.abs(error) > 1))} others are off by one code")
-    first_wrong = np.argwhere(wrong)[:_SHOWN]
+    first_wrong = np.argwhere(wrong)[:_MAX_SHOWN_ELEMENTS]
     if pattern == "scattered" and count == 1 and np.abs(error).max() > 1:
         pattern = "altered"  # a rounding rule would change more than one element
     likely = _likely_cause(pattern, found_places, found_traits, kind=evidence.kind)
@@ -140,14 +140,16 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
 
 
 def _places_of_far_elements(error: np.ndarray, layout: Layout, of_all: Sequence[WrongPlace]) -> tuple[WrongPlace, ...]:
-    """Find the places of the elements off by more than one code, if smaller than the places of all wrong elements.
+    """Find the places of the elements that are off by more than one code.
+
+    Empty unless such a place is smaller than all places of all wrong elements.
 
     A different rounding scatters errors of one code over the tensor, which hides the location of a fault.
 
     Args:
         error: Recorded minus expected codes.
         layout: Roles of the axes.
-        of_all: The places of all wrong elements.
+        of_all: The places that contain all wrong elements.
     """
     distance = np.abs(error)
     if not np.any(distance == 1):
@@ -160,11 +162,11 @@ def _places_of_far_elements(error: np.ndarray, layout: Layout, of_all: Sequence[
 def _scattered_text(first: np.ndarray, count: int, layout: Layout) -> str:
     if count == 1:
         return f"only at {layout.element(first[0].tolist())}"
-    return f"{count} elements in no particular place" if count <= _SHOWN else "all over the tensor"
+    return f"{count} elements in no particular place" if count <= _MAX_SHOWN_ELEMENTS else "all over the tensor"
 
 
 def _drop_partial_constants(found_traits: Sequence[Trait], found_places: Sequence[WrongPlace]) -> tuple[Trait, ...]:
-    """Leave out constants if only some samples or positions are wrong, because a constant would show everywhere."""
+    """Drop constant errors if only some samples or positions are wrong, because a constant would show everywhere."""
     elsewhere = any(not place.channels for place in found_places)
     return tuple(trait for trait in found_traits if not (elsewhere and trait.pattern.startswith("constant")))
 
@@ -174,27 +176,27 @@ def _likely_cause(pattern: str, found_places: Sequence[WrongPlace], found_traits
     cause = PATTERNS[pattern]
     has_filters = kind in ("conv", "linear")
     if not has_filters and not kind.endswith("_pool"):
-        cause = _OF_ELEMENTS.get(pattern, cause)
+        cause = _CAUSES_WITHOUT_WINDOWS.get(pattern, cause)
     if has_filters and pattern == "tail" and any(place.pattern == "tail" and place.channels for place in found_places):
         cause = "the filters that are left over from the kernel's blocks of channels"
     unwritten = pattern not in ("unwritten", "clamp") and any(trait.pattern == "unwritten" for trait in found_traits)
     return f"{cause}; elements that are never written" if unwritten else cause
 
 
-_AMOUNTS = ("constant", "constant_per_channel", "factor", "factor_per_channel")
-_DECISIVE_TRAITS = ("one_code", "clamp", "wrapped", "ties_only", *_AMOUNTS)
+_AMOUNT_PATTERNS = ("constant", "constant_per_channel", "factor", "factor_per_channel")
+_DECISIVE_TRAITS = ("one_code", "clamp", "wrapped", "ties_only", *_AMOUNT_PATTERNS)
 """Traits that reveal more about the cause than any place does."""
 
 
 def _main_pattern(found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:
-    """Choose the most specific pattern."""
-    kinds = [trait.pattern for trait in found_traits]
-    spots = [place.pattern for place in found_places if not (place.loose and "growing" in kinds)]
-    decisive_kinds = [kind for kind in kinds if kind in _DECISIVE_TRAITS]
-    if decisive_kinds and not {"block_tail", "borders"} & set(spots):
-        return decisive_kinds[0]
-    if spots:
-        inner_spots = [spot for spot in spots if spot not in ("one_sample", "few_samples")]
-        # If the last channels are wrong only at the last positions, the tile's tail explains both.
-        return next((spot for spot in ("block_tail", *inner_spots) if spot in spots), spots[0])
-    return kinds[0] if kinds else "scattered"
+    """Choose the pattern that reveals most about the cause."""
+    trait_patterns = [trait.pattern for trait in found_traits]
+    place_patterns = [place.pattern for place in found_places if not (place.loose and "growing" in trait_patterns)]
+    decisive_patterns = [kind for kind in trait_patterns if kind in _DECISIVE_TRAITS]
+    if decisive_patterns and not {"block_tail", "borders"} & set(place_patterns):
+        return decisive_patterns[0]
+    if place_patterns:
+        inner_patterns = [spot for spot in place_patterns if spot not in ("one_sample", "few_samples")]
+        # If wrong elements are both in the last channels and at the last positions, the tail of a tile explains both.
+        return next((spot for spot in ("block_tail", *inner_patterns) if spot in place_patterns), place_patterns[0])
+    return trait_patterns[0] if trait_patterns else "scattered"

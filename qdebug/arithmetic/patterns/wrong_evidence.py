@@ -1,4 +1,4 @@
-"""Recorded and expected codes of a tensor that no arithmetic reproduces, and the traits of its wrong elements."""
+"""Recorded and expected codes of a tensor that no arithmetic reproduces, and a type for traits of wrong elements."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["CodesOfTensor", "Trait", "by_channel", "free_elements", "stretches"]
+__all__ = ["CodesOfTensor", "Trait", "by_channel", "stretches", "unclipped_elements"]
 
 _STRETCH = 1 << 18
-"""Number of elements in a piece: a widened copy fits into a core's cache and takes milliseconds to process."""
+"""Number of elements processed at once, so few that a widened copy fits into a core's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,7 +26,7 @@ class CodesOfTensor:
         layout: Roles of the other axes.
         zero_point: The code of real 0.
         span: Lowest and highest code.
-        distance: Each element's distance from the nearest tie before rounding, in steps, or None if unknown.
+        distance: Each element's distance from the nearest tie before rounding, in LSB, or None if unknown.
         magnitude: Sum of the magnitudes of each element's products, or None if unknown.
         sums: Magnitude of each element's sum, or None if unknown.
         kind: Kind of the unit, such as "conv".
@@ -44,7 +44,7 @@ class CodesOfTensor:
 
     @property
     def error(self) -> np.ndarray:
-        """Recorded minus expected codes, in int64, or in int32 if they have at most 16 bits."""
+        """Recorded minus expected codes, as int64, or as int32 for codes of at most 16 bits."""
         narrow = max(self.recorded.dtype.itemsize, self.expected.dtype.itemsize) <= 2
         return np.asarray(np.subtract(self.recorded, self.expected, dtype=np.int32 if narrow else np.int64))
 
@@ -59,7 +59,7 @@ class Trait:
     """A property that the wrong elements share.
 
     Args:
-        pattern: Its kind, such as "constant_per_channel".
+        pattern: A key of `qdebug.arithmetic.patterns.residual.PATTERNS`, such as "constant_per_channel".
         detail: A clause for readers.
     """
 
@@ -67,15 +67,15 @@ class Trait:
     detail: str
 
 
-def free_elements(evidence: CodesOfTensor) -> np.ndarray:
-    """Return a mask of the elements whose error is not clipped at either end of the code range."""
+def unclipped_elements(evidence: CodesOfTensor) -> np.ndarray:
+    """Return a mask of the elements whose recorded and expected codes both lie inside the code range, not at an end."""
     low, high = evidence.span
     codes = evidence.expected, evidence.recorded
     return np.asarray(np.logical_and.reduce([(code > low) & (code < high) for code in codes]))
 
 
 def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield arrays of equal shape piece by piece, in C order, with a checkpoint before each piece."""
+    """Yield flat slices of arrays of equal shape, in C order, with a checkpoint before each slice."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, _STRETCH):
         checkpoint()

@@ -1,8 +1,8 @@
 """Finds where wrong elements lie: in a tail, on the borders, in a block of channels, in one sample. Begin at `places`.
 
-A place counts as found only if wrong elements scattered at random would hardly ever all fall into it: a place of share
-f holds k random elements with probability f**k, and an axis of n offers about n**2 places to choose from. A node with
-three wrong elements therefore has no place.
+A place is reported only if randomly scattered wrong elements would hardly ever all fall into it. A place with a share f
+of all elements contains k random elements with probability f**k, and an axis of extent n has about n**2 places. So a
+node with only three wrong elements has no place.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from qdebug.model.thresholds.patterns import (
 )
 from qdebug.replay.unit import Unit
 
-__all__ = ["Layout", "WrongPlace", "chance", "layout_of", "places"]
+__all__ = ["Layout", "WrongPlace", "layout_of", "may_be_chance", "places"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Roles of the axes of a tensor, counted without axis 0.
+    """Roles of the axes of a tensor. Axes are numbered without axis 0.
 
     Args:
         channel: The channel axis, or None if there is none.
         spatial: Axes of positions: height and width, or the columns of image patches.
         first: Role of axis 0, as a noun.
         vectors: Whether the channels are the features of vectors, as in a matrix product. The last spatial axis then
-            counts these vectors.
+            numbers these vectors.
     """
 
     channel: int | None = None
@@ -62,7 +62,7 @@ class Layout:
         return [*[("index", "indices")] * (rank - 3), *names[max(0, 3 - rank) :]]
 
     def element(self, index: Sequence[int]) -> str:
-        """Format an index with the roles of its axes, axis 0 included: "sample 0, channel 3, row 1"."""
+        """Format an index, including axis 0, with the roles of its axes: "sample 0, channel 3, row 1"."""
         names = {0: self.first} | {
             axis + 1: name for axis, (name, _) in zip(self.spatial, self.spatial_names, strict=True)
         }
@@ -79,8 +79,8 @@ class WrongPlace:
         pattern: Its kind, such as "tail" or "borders".
         detail: A clause for readers.
         share: Its share of the tensor's elements.
-        loose: Whether it is an unordered list of indices.
-        channels: Whether it selects whole channels, at all positions.
+        loose: Whether it is a list of indices without a pattern.
+        channels: Whether it consists of whole channels, at all positions.
     """
 
     pattern: str
@@ -95,7 +95,7 @@ def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
 
     Args:
         unit: The unit.
-        axes: Number of these axes.
+        axes: Number of axes without axis 0.
         last: Whether the channels come last.
     """
     if unit.kind == "linear" or (axes == 2 and unit.kind != "conv"):
@@ -108,22 +108,23 @@ def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
     return Layout(channel=0, spatial=tuple(range(1, axes)))
 
 
-def chance(share: float, wrong: int, choices: int = 1, *, total: int | None = None) -> bool:
+def may_be_chance(share: float, wrong: int, choices: int = 1, *, total: int | None = None) -> bool:
     """Return whether all wrong elements may lie in a place by chance.
 
     Args:
         share: Share of the tensor's elements in the place.
         wrong: Number of wrong elements.
         choices: Number of such places to choose from.
-        total: Number of elements of the tensor, drawn without replacement, or None if it is far larger than `wrong`.
+        total: Number of elements of the tensor, to draw without replacement. None to draw with replacement, which is
+            close enough if the tensor is far larger than `wrong`.
     """
     likelihood = wrong * math.log(share)
     if total is not None:
-        likelihood = _log_choices(max(round(share * total), wrong), wrong) - _log_choices(total, wrong)
+        likelihood = _log_binomial(max(round(share * total), wrong), wrong) - _log_binomial(total, wrong)
     return likelihood + math.log(choices) > math.log(PLACE_MAX_PROBABILITY)
 
 
-def _log_choices(count: int, chosen_count: int) -> float:
+def _log_binomial(count: int, chosen_count: int) -> float:
     """Return the logarithm of a binomial coefficient."""
     return math.lgamma(count + 1) - math.lgamma(chosen_count + 1) - math.lgamma(count - chosen_count + 1)
 
@@ -158,7 +159,10 @@ def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
 
 
 def _places_in_memory_order(is_wrong: np.ndarray, count: int) -> Iterator[WrongPlace]:
-    """Find the first or last part of a tensor in memory, the trace of a loop that starts late or ends early."""
+    """Find wrong elements at the start or end of a tensor in memory, as if a loop started late or ended early.
+
+    Most elements of the part must be wrong.
+    """
     if is_wrong.ndim < 2:
         return
     flat = np.flatnonzero(is_wrong)
@@ -168,7 +172,7 @@ def _places_in_memory_order(is_wrong: np.ndarray, count: int) -> Iterator[WrongP
         ("head", last + 1, last, "only up to element {}"),
     ):
         mostly_wrong = count > size - count
-        if mostly_wrong and size < is_wrong.size and not chance(size / is_wrong.size, count, is_wrong.size):
+        if mostly_wrong and size < is_wrong.size and not may_be_chance(size / is_wrong.size, count, is_wrong.size):
             index = [int(part) for part in np.unravel_index(at, is_wrong.shape)]
             yield WrongPlace(
                 pattern=pattern, detail=f"{text.format(index)}, in memory order", share=size / is_wrong.size
@@ -181,16 +185,16 @@ def _places_in_samples(is_wrong: np.ndarray, name: str, count: int) -> list[Wron
     share = float(affected.size / total)
     in_order = affected[-1] - affected[0] + 1 == affected.size
     side = "first" if in_order and affected[0] == 0 else "last" if in_order and affected[-1] == total - 1 else ""
-    # Few affected samples, or a run of them at one end, tell something. Otherwise the wrong elements may be spread by
-    # chance.
+    # The affected samples are reported only if they are few or form a run at one end. Otherwise the wrong elements may
+    # be spread by chance.
     is_few = affected.size <= max(1, total // FEW_ARE_ONE_IN)
-    period = None if in_order else _block_part(affected, total)
-    if period is not None and not chance(share, count, sum(KERNEL_BLOCKS)):
+    period = None if in_order else _repeated_part_of_blocks(affected, total)
+    if period is not None and not may_be_chance(share, count, sum(KERNEL_BLOCKS)):
         return [WrongPlace(pattern="block_tail", detail=f"only in {period} of the {name}s", share=share)]
     if (
         affected.size == total
         or not (is_few or side)
-        or chance(share, count, total, total=None if is_few else is_wrong.size)
+        or may_be_chance(share, count, total, total=None if is_few else is_wrong.size)
     ):
         return []
     if affected.size == 1:
@@ -215,7 +219,9 @@ def _places_in_positions(is_wrong: np.ndarray, layout: Layout, count: int) -> li
         for place in _places_along_axis(is_wrong, axis, count, name)
     ]
     tails = [
-        tail for tail in _block_tails(is_wrong, axes, count) if all(tail.share < place.share for place in axis_places)
+        tail
+        for tail in _find_block_tails(is_wrong, axes, count)
+        if all(tail.share < place.share for place in axis_places)
     ]
     if tails:
         return tails
@@ -237,7 +243,7 @@ def _places_along_axis(is_wrong: np.ndarray, axis: int, count: int, name: tuple[
         is_wrong.any(axis=tuple(dimension for dimension in range(is_wrong.ndim) if dimension != axis))
     )
     share = affected.size / total
-    if affected.size == total or chance(share, count, total * total):
+    if affected.size == total or may_be_chance(share, count, total * total):
         return []
     first, last = int(affected[0]), int(affected[-1])
     title = name[1] if affected.size > 1 else name[0]
@@ -257,9 +263,11 @@ def _places_along_axis(is_wrong: np.ndarray, axis: int, count: int, name: tuple[
     if is_contiguous:
         span = f"{first}" if affected.size == 1 else f"{first} to {last}"
         return [WrongPlace(pattern="rows", detail=f"only in {title} {span} of {total}", share=share)]
-    if chance(share, count, math.comb(total, affected.size)):  # a few random elements also touch only a few indices
+    if may_be_chance(
+        share, count, math.comb(total, affected.size)
+    ):  # a few random elements also touch only a few indices
         return []
-    period = _block_part(affected, total)
+    period = _repeated_part_of_blocks(affected, total)
     if period is not None:
         return [WrongPlace(pattern="block_tail", detail=f"only in {period} of the {name[1]}", share=share)]
     if share <= 0.5:
@@ -273,8 +281,13 @@ def _count_text(count: int, name: tuple[str, str]) -> str:
     return name[0] if count == 1 else f"{count} {name[1]}"
 
 
-def _block_part(indices: np.ndarray, total: int) -> str | None:
-    """Return a clause with the part of each kernel block that the indices fill, or None if there is no such part."""
+def _repeated_part_of_blocks(indices: np.ndarray, total: int) -> str | None:
+    """Return a clause if the indices are the same part of every kernel block along an axis, or None.
+
+    Args:
+        indices: The affected indices, ascending.
+        total: Extent of the axis.
+    """
     best: tuple[float, int, np.ndarray] | None = None
     for block in KERNEL_BLOCKS:
         residues = np.unique(indices % block)
@@ -299,19 +312,19 @@ def _block_part(indices: np.ndarray, total: int) -> str | None:
 def _find_frame(
     is_wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], count: int
 ) -> list[WrongPlace]:
-    """Find a frame that contains all wrong elements if no single axis explains them."""
+    """Find a frame along the borders that contains all wrong elements."""
     for width in range(1, BORDER_MAX_WIDTH + 1):
         if any(is_wrong.shape[axis] <= 2 * width for axis in axes) or not axes:
             return []
         interior = tuple(slice(width, -width) if axis in axes else slice(None) for axis in range(is_wrong.ndim))
         if is_wrong[interior].any():
             continue
-        sides = _cover_by_ends(is_wrong, axes, names, width)
+        sides = _ends_with_wrong_elements(is_wrong, axes, names, width)
         share = 1 - math.prod(
             1 - len(_ends_of_axis(sides, name)) * width / is_wrong.shape[axis]
             for axis, name in zip(axes, names, strict=True)
         )
-        if chance(share, count, BORDER_MAX_WIDTH * 4 ** len(axes)):
+        if may_be_chance(share, count, BORDER_MAX_WIDTH * 4 ** len(axes)):
             return []
         width_text = f"{width} " if width > 1 else ""
         detail = " and ".join(f"the {end} {width_text}{name[width > 1]}" for end, name in sides)
@@ -319,10 +332,20 @@ def _find_frame(
     return []
 
 
-def _cover_by_ends(
+def _ends_with_wrong_elements(
     is_wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], width: int
 ) -> list[tuple[str, tuple[str, str]]]:
-    """List the ends of the axes needed to cover all wrong elements, chosen greedily by how many each covers."""
+    """List the ends of the axes that together contain all wrong elements, chosen greedily, largest count first.
+
+    Args:
+        is_wrong: Mask of the wrong elements.
+        axes: The axes.
+        names: Their roles.
+        width: Number of indices at each end.
+
+    Returns:
+        "first" or "last" and the role of the axis, for each end.
+    """
     uncovered = is_wrong.copy()
     rated_sides = []
     for axis, name in zip(axes, names, strict=True):
@@ -342,14 +365,14 @@ def _ends_of_axis(sides: Sequence[tuple[str, tuple[str, str]]], name: tuple[str,
     return [end for end, side_name in sides if side_name == name]
 
 
-def _block_tails(is_wrong: np.ndarray, axes: Sequence[int], count: int) -> list[WrongPlace]:
-    """Find the same part of every block of positions, numbered across all spatial axes in C order."""
+def _find_block_tails(is_wrong: np.ndarray, axes: Sequence[int], count: int) -> list[WrongPlace]:
+    """Find wrong elements in the same part of every block of positions, numbered across spatial axes in C order."""
     if len(axes) < 2:
         return []
     positions = np.flatnonzero(is_wrong.any(axis=tuple(axis for axis in range(is_wrong.ndim) if axis not in axes)))
     total = math.prod(is_wrong.shape[axis] for axis in axes)
-    period = _block_part(positions, total)
+    period = _repeated_part_of_blocks(positions, total)
     share = positions.size / total
-    if period is None or chance(share, count, sum(KERNEL_BLOCKS)):
+    if period is None or may_be_chance(share, count, sum(KERNEL_BLOCKS)):
         return []
     return [WrongPlace(pattern="block_tail", detail=f"only in {period} positions", share=share)]

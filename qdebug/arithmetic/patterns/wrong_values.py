@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, Trait, by_channel, free_elements, stretches
-from qdebug.arithmetic.patterns.wrong_places import Layout, chance
+from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, Trait, by_channel, stretches, unclipped_elements
+from qdebug.arithmetic.patterns.wrong_places import Layout, may_be_chance
 from qdebug.model.thresholds.patterns import (
     COINCIDENCE_MIN_SHARE,
     CONSTANT_ERROR_MAX_SPREAD,
@@ -42,9 +42,10 @@ __all__ = ["constants", "factors", "traits"]
 
 
 def constants(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find channels with a constant error. A shift by part of a step causes errors of two adjacent codes.
+    """Find channels with a constant error. A shift by a fraction of an LSB causes errors of two adjacent values.
 
-    If sums over padding differ from the rest, the elements out of reach of padding decide.
+    If the errors near the borders differ, because sums there include padding, the elements away from the borders
+    decide.
     """
     interior = _index_away_from_borders(evidence)
     for element_index in (slice(None), *((interior,) if interior is not None else ())):
@@ -58,9 +59,9 @@ def constants(evidence: CodesOfTensor) -> Iterator[Trait]:
         place_clause = "" if element_index == slice(None) else " away from the borders"
         is_even = affected.max() - affected.min() < CONSTANT_ERROR_MAX_SPREAD
         if affected_count == len(shifts) and is_even:
-            yield Trait(pattern="constant", detail=f"every element{place_clause} is off by {_codes(affected)}")
+            yield Trait(pattern="constant", detail=f"every element{place_clause} is off by {_shift_text(affected)}")
             return
-        span = _codes(affected) if is_even else f"{affected.min():.3g} to {affected.max():.3g} codes"
+        span = _shift_text(affected) if is_even else f"{affected.min():.3g} to {affected.max():.3g} codes"
         name = evidence.layout.channel_name
         channels_text = (
             f"each {name}" if affected_count == len(shifts) else f"{affected_count} of {len(shifts)} {name}s"
@@ -69,8 +70,8 @@ def constants(evidence: CodesOfTensor) -> Iterator[Trait]:
         return
 
 
-def _codes(shifts: np.ndarray) -> str:
-    """Format a shift in codes. A fractional shift shows as one code in some of the elements."""
+def _shift_text(shifts: np.ndarray) -> str:
+    """Format the mean of shifts in codes. A fractional shift moves only some of the elements, by one code."""
     mean = float(shifts.mean())
     return (
         "1 code"
@@ -82,7 +83,7 @@ def _codes(shifts: np.ndarray) -> str:
 def _is_shift(
     evidence: CodesOfTensor, element_index: slice | tuple[slice, ...], shifts: np.ndarray, share: float
 ) -> bool:
-    """Return whether per-channel mean errors are real shifts, neither an accident of a few wrong elements nor a factor.
+    """Return whether per-channel mean errors are shifts, and not due to chance or to a factor.
 
     Args:
         evidence: The codes.
@@ -91,20 +92,20 @@ def _is_shift(
         share: Their share of all channels.
     """
     wrong_count = int(np.count_nonzero(evidence.error[element_index]))
-    if share < 1 and chance(share, wrong_count, round(1 / share)):
+    if share < 1 and may_be_chance(share, wrong_count, round(1 / share)):
         return False
     if np.all(np.abs(shifts - np.rint(shifts)) < FLOAT64_COMPARISON_SLACK):
         return True
     if np.abs(evidence.error[element_index]).max() > 1:
         return True
-    # An error of a constant part of a step has one sign, and is as frequent in small values as in large ones.
+    # A constant shift by a fraction of an LSB is as frequent among small values as among large ones, unlike a factor.
     small, large = _mean_errors(evidence, element_index)
-    return not chance(0.5, wrong_count) and min(small, large) >= CONSTANT_ERROR_MIN_FLATNESS * max(small, large)
+    return not may_be_chance(0.5, wrong_count) and min(small, large) >= CONSTANT_ERROR_MIN_FLATNESS * max(small, large)
 
 
 def _mean_errors(evidence: CodesOfTensor, element_index: slice | tuple[slice, ...]) -> tuple[float, float]:
-    """Return the mean error magnitude of elements near the zero point, and of all others, split at the median."""
-    is_usable = free_elements(evidence)[element_index]
+    """Return the mean error magnitude of the half of the elements nearest the zero point, and that of the others."""
+    is_usable = unclipped_elements(evidence)[element_index]
     code_distances = np.abs(evidence.expected[element_index].astype(np.int64) - evidence.zero_point)[is_usable]
     magnitudes = np.abs(evidence.error[element_index])[is_usable]
     if not code_distances.size or (is_near := code_distances <= np.median(code_distances)).all():
@@ -127,17 +128,17 @@ def _mean_error_of_channels(evidence: CodesOfTensor, element_index: slice | tupl
     shifts: list[float] = []
     slight_channels = 0
     for channel_errors, usable in zip(
-        errors, by_channel(free_elements(evidence)[element_index], evidence.layout), strict=True
+        errors, by_channel(unclipped_elements(evidence)[element_index], evidence.layout), strict=True
     ):
         usable_errors = channel_errors[usable]
         if not channel_errors.any():
             shifts.append(0.0)
             continue
-        if usable_errors.size < CONSTANT_ERROR_MIN_ELEMENTS:  # all saturated: no evidence either way
+        if usable_errors.size < CONSTANT_ERROR_MIN_ELEMENTS:  # nearly all are saturated, so they prove nothing
             continue
         if usable_errors.max() - usable_errors.min() > 1:
             return None
-        # A few codes off by one mean a tiny shift, or none.
+        # If only a few codes are off by one, the shift is tiny, or there is none.
         if np.count_nonzero(usable_errors) < CONSTANT_ERROR_MIN_WRONG_SHARE * usable_errors.size:
             slight_channels += 1
         else:
@@ -146,8 +147,11 @@ def _mean_error_of_channels(evidence: CodesOfTensor, element_index: slice | tupl
 
 
 def factors(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find recorded = zero point + factor * (expected - zero point), with one factor for all or one per channel."""
-    arrays = evidence.expected, evidence.recorded, free_elements(evidence)
+    """Find a factor, one for all elements or one per channel: recorded = zero point + factor * (expected - zero point).
+
+    Clipped elements are ignored.
+    """
+    arrays = evidence.expected, evidence.recorded, unclipped_elements(evidence)
     codes = _CenteredCodes(arrays, evidence.zero_point)
     common_factor = codes.factor()
     if common_factor is not None and codes.errors_grow_with(common_factor):
@@ -175,7 +179,7 @@ def factors(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 class _CenteredCodes:
-    """Expected and recorded codes minus their zero point, without clipped elements, read piece by piece.
+    """Expected and recorded codes minus their zero point, without clipped elements, read slice by slice.
 
     Args:
         arrays: Expected codes, recorded codes, and a mask of the elements to use.
@@ -205,7 +209,7 @@ class _CenteredCodes:
         return self._many >= SCALED_MIN_CODES and self._largest >= SCALED_MIN_CODES
 
     def factor(self) -> float | None:
-        """Return the factor between them, or None if no factor explains them up to rounding."""
+        """Return the factor from expected to recorded codes, or None if no factor explains them up to rounding."""
         if not self.can_tell_factor:
             return None
         factor = self._product / self._power
@@ -216,13 +220,13 @@ class _CenteredCodes:
         return factor if fitting >= SCALED_MIN_FITTING_SHARE * self._many else None
 
     def errors_grow_with(self, factor: float) -> bool:
-        """Return whether the errors have the sign of a factor's effect and grow with the codes."""
+        """Return whether the errors have the sign that a factor implies, and grow with the magnitude of the codes."""
         wrong_count = same_sign = 0
         for x, y in self._pieces():
             is_wrong = x != y
             wrong_count += int(np.count_nonzero(is_wrong))
             same_sign += int(np.count_nonzero(np.sign((y - x)[is_wrong]) == np.sign((factor - 1) * x[is_wrong])))
-        if not wrong_count or same_sign / wrong_count < TRAIT_MIN_SHARE or chance(0.5, wrong_count):
+        if not wrong_count or same_sign / wrong_count < TRAIT_MIN_SHARE or may_be_chance(0.5, wrong_count):
             return False
         middle = self._median_size()
         errors, group_sizes = np.zeros((2, 2))  # row 0 counts codes up to the median, row 1 those above it
@@ -258,9 +262,9 @@ def traits(evidence: CodesOfTensor) -> tuple[Trait, ...]:
         _single_code,
         _clamp,
         _wrapped_codes,
-        _overflown_codes,
+        _overflowed_codes,
         _stale_codes,
-        _ties,
+        _errors_near_ties,
         constants,
         factors,
         _growing_errors,
@@ -274,7 +278,7 @@ def traits(evidence: CodesOfTensor) -> tuple[Trait, ...]:
 
 
 def _single_code(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find an output that holds a single code although several are expected."""
+    """Find an output in which all elements hold one code, although several codes are expected."""
     code = int(evidence.recorded.flat[0])
     if np.any(evidence.recorded != code) or np.unique(evidence.expected).size < ONE_CODE_MIN_EXPECTED:
         return
@@ -284,7 +288,7 @@ def _single_code(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 def _clamp(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find a missing or an extra clamp: one side equals the other, clipped to an interval."""
+    """Find a missing or an extra clamp: the codes of one side equal those of the other, clipped to an interval."""
     is_wrong, expected, recorded = evidence.wrong, evidence.expected, evidence.recorded
     for inner, outer, verdict in ((recorded, expected, "too narrow"), (expected, recorded, "not applied")):
         low, high = int(inner.min()), int(inner.max())
@@ -298,7 +302,7 @@ def _clamp(evidence: CodesOfTensor) -> Iterator[Trait]:
         else:
             continue
         bounds = [f"below {low}"] * (int(outer.min()) < low) + [f"above {high}"] * (int(outer.max()) > high)
-        if count and not chance(share, count):
+        if count and not may_be_chance(share, count):
             yield Trait(pattern="clamp", detail=f"a clamp of the codes {' and '.join(bounds)} is {verdict}")
 
 
@@ -316,7 +320,7 @@ def _is_clamped_or_rounded(outer: np.ndarray, inner: np.ndarray, *, span: tuple[
 
 
 def _wrapped_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find codes that wrapped around to the other end of the range, if other wrong codes are off by one at most."""
+    """Find codes that wrapped around to the other end of the range, if all other wrong codes are off by at most one."""
     low, high = evidence.span
     error = evidence.error
     is_far_off = np.abs(error) > (high - low) // 2
@@ -324,7 +328,7 @@ def _wrapped_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
     is_saturated = np.isin(evidence.expected, (low, high))
     if not wrapped_count or np.any(np.abs(error[~is_far_off & ~is_saturated]) > SLIGHT_ERROR_CODES):
         return
-    is_wrapped = is_saturated[is_far_off].mean() >= TRAIT_MIN_SHARE and not chance(
+    is_wrapped = is_saturated[is_far_off].mean() >= TRAIT_MIN_SHARE and not may_be_chance(
         max(float(is_saturated.mean()), COINCIDENCE_MIN_SHARE), wrapped_count
     )
     if is_wrapped and np.count_nonzero(is_saturated & (error == 0)) <= (1 - TRAIT_MIN_SHARE) * wrapped_count:
@@ -333,9 +337,9 @@ def _wrapped_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
         )
 
 
-def _overflown_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
+def _overflowed_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
     """Find wrong elements at one end of the range that should lie on the other side of real 0."""
-    # smaller errors are differences in rounding
+    # Smaller errors are ignored, because a different rounding causes them.
     is_wrong, zero = np.abs(evidence.error) > SLIGHT_ERROR_CODES, evidence.zero_point
     if not is_wrong.any():
         return
@@ -346,7 +350,7 @@ def _overflown_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
         return
     all_expected = evidence.expected.astype(np.int64)
     usual_share = float(np.mean(all_expected > zero if code == evidence.span[0] else all_expected < zero))
-    if chance(max(usual_share, COINCIDENCE_MIN_SHARE), wrong_codes.size):
+    if may_be_chance(max(usual_share, COINCIDENCE_MIN_SHARE), wrong_codes.size):
         return
     end = "lowest" if code == evidence.span[0] else "highest"
     detail = f"the wrong elements all hold {code} (the {end} code), but belong on the other side of real 0"
@@ -365,27 +369,30 @@ def _stale_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
         return
     if (
         frequencies.max() == wrong_codes.size
-        and not any(_overflown_codes(evidence))
+        and not any(_overflowed_codes(evidence))
         and np.unique(expected[is_wrong]).size > 1
-        and not chance(max(share, COINCIDENCE_MIN_SHARE), wrong_codes.size)
+        and not may_be_chance(max(share, COINCIDENCE_MIN_SHARE), wrong_codes.size)
     ):
         zero = " (the zero point)" if commonest_code == evidence.zero_point else ""
         yield Trait(pattern="unwritten", detail=f"the wrong elements all hold {commonest_code}{zero}")
         return
-    for axis, name in _neighbours(evidence.layout, recorded.ndim):
+    for axis, name in _axes_of_neighbours(evidence.layout, recorded.ndim):
         length = recorded.shape[axis]
         for distance in [d for d in STALE_DISTANCES if abs(d) < length]:
             checkpoint()
             shifted_codes = np.roll(expected, distance, axis)
             usual_share = float(np.mean(shifted_codes == expected))
             open_end = is_wrong.copy()
-            open_end[_rolled_in(axis, distance, recorded.ndim)] = False
-            for is_examined in (is_wrong, open_end):  # try with and without the elements that may have been rotated in
+            open_end[_index_of_wrapped(axis, distance, recorded.ndim)] = False
+            for is_examined in (
+                is_wrong,
+                open_end,
+            ):  # with and without the elements that np.roll fills from the far end
                 is_equal = shifted_codes[is_examined] == recorded[is_examined]
                 if (
                     np.count_nonzero(is_examined) >= TRAIT_MIN_SHARE * wrong_codes.size
                     and is_equal.mean() >= TRAIT_MIN_SHARE
-                    and not chance(max(usual_share, COINCIDENCE_MIN_SHARE), int(is_equal.sum()), STALE_CHOICES)
+                    and not may_be_chance(max(usual_share, COINCIDENCE_MIN_SHARE), int(is_equal.sum()), STALE_CHOICES)
                 ):
                     direction = "before" if distance > 0 else "after"
                     distance_text = f"{plural(abs(distance), name)} {direction}"
@@ -393,13 +400,13 @@ def _stale_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
                     return
 
 
-def _rolled_in(axis: int, distance: int, rank: int) -> tuple[slice, ...]:
-    """Return an index of the elements that a roll by a distance fills from the other end."""
+def _index_of_wrapped(axis: int, distance: int, rank: int) -> tuple[slice, ...]:
+    """Return an index of the elements that `np.roll` by a distance fills from the other end of the axis."""
     ends = slice(0, distance) if distance > 0 else slice(distance, None)
     return tuple(ends if dimension == axis else slice(None) for dimension in range(rank))
 
 
-def _neighbours(layout: Layout, rank: int) -> Iterator[tuple[int, str]]:
+def _axes_of_neighbours(layout: Layout, rank: int) -> Iterator[tuple[int, str]]:
     for axis, (name, _) in zip(layout.spatial, layout.spatial_names, strict=True):
         yield axis + 1, name
     if layout.channel is not None:
@@ -408,18 +415,23 @@ def _neighbours(layout: Layout, rank: int) -> Iterator[tuple[int, str]]:
         yield 0, "sample"
 
 
-def _ties(evidence: CodesOfTensor) -> Iterator[Trait]:
+def _errors_near_ties(evidence: CodesOfTensor) -> Iterator[Trait]:
     is_wrong = evidence.wrong
     if evidence.distance is None or np.abs(evidence.error).max() > SLIGHT_ERROR_CODES:
         return
     is_near = evidence.distance < TIE_MAX_DISTANCE
     wrong_count = int(np.count_nonzero(is_wrong))
-    if not (is_wrong & ~is_near).any() and not chance(max(float(is_near.mean()), 2 * TIE_MAX_DISTANCE), wrong_count):
+    if not (is_wrong & ~is_near).any() and not may_be_chance(
+        max(float(is_near.mean()), 2 * TIE_MAX_DISTANCE), wrong_count
+    ):
         yield Trait(pattern="ties_only", detail="off by one, and only where the value lies close to a tie")
 
 
 def _growing_errors(evidence: CodesOfTensor) -> Iterator[Trait]:
-    """Find errors at large sums or large terms, by how often a wrong element outranks a right one."""
+    """Find errors that occur where the sums or their terms are large.
+
+    The measure is how often a wrong element has a larger sum, or larger terms, than a right one.
+    """
     error, is_wrong = evidence.error, evidence.wrong
     if is_wrong.all() or np.abs(error).max() <= SLIGHT_ERROR_CODES:
         return
@@ -430,7 +442,7 @@ def _growing_errors(evidence: CodesOfTensor) -> Iterator[Trait]:
     group_size = min(int(np.count_nonzero(is_wrong)), int(np.count_nonzero(~is_wrong)))
     if rank_share < LARGE_SUMS_MIN_RANK_SHARE or group_size < LARGE_SUMS_MIN_ELEMENTS:
         return
-    # Saturation moves a sum towards the zero point; wrapping around moves it far beyond.
+    # Saturation moves a sum towards the zero point. Wrapping around moves it far beyond, to the other sign.
     expected_codes = evidence.expected.astype(np.int64)[is_wrong] - evidence.zero_point
     recorded_codes = evidence.recorded.astype(np.int64)[is_wrong] - evidence.zero_point
     jumps = float(
@@ -456,7 +468,10 @@ def _thin_out(values: np.ndarray) -> np.ndarray:
 
 
 def _probability_above(high: np.ndarray, low: np.ndarray) -> float:
-    """Return the probability that a value of `high` exceeds one of `low` (Mann and Whitney 1947). Ties count half."""
+    """Return the probability that a random value of `high` exceeds one of `low`. Ties count half.
+
+    This is the statistic of Mann and Whitney (1947), divided by the number of pairs.
+    """
     ordered = np.sort(low, axis=None)
     flat = high.ravel()
     rank_sums = np.searchsorted(ordered, flat, side="left") + np.searchsorted(ordered, flat, side="right")
@@ -475,7 +490,10 @@ def _errors_of_one(evidence: CodesOfTensor) -> Iterator[Trait]:
 
 
 def _count_spared(evidence: CodesOfTensor) -> int:
-    """Count right elements that a different rounding would have changed before half of the wrong ones."""
+    """Count right elements that a different rounding would rather have changed than half of the wrong ones.
+
+    They lie closer to a tie than the median wrong element, and are at least as large.
+    """
     if evidence.distance is None:
         return 0
     is_wrong = evidence.wrong
@@ -483,4 +501,4 @@ def _count_spared(evidence: CodesOfTensor) -> int:
     is_sooner = (evidence.distance <= np.median(evidence.distance[is_wrong])) & (
         code_distances >= np.median(code_distances[is_wrong])
     )
-    return int(np.count_nonzero(is_sooner & ~is_wrong & free_elements(evidence)))
+    return int(np.count_nonzero(is_sooner & ~is_wrong & unclipped_elements(evidence)))

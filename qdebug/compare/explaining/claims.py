@@ -1,9 +1,9 @@
-"""How exactly a cause reproduces a wrong result, in words."""
+"""Wording for how exactly a cause reproduces a wrong result."""
 
-__all__ = ["EVERY", "LIKELY", "MOST_SAID", "ONE_OFF"]
+__all__ = ["EVERY", "LIKELY", "MAX_REPORTED_MISTAKES", "ONE_OFF"]
 
 LIKELY = "likely: "
 EVERY, ONE_OFF = "reproduces every element", "reproduces every code to within one"
-"""Wording for a cause. The second is for codes whose rounding is not known well enough to reproduce all of them."""
-MOST_SAID = 2
-"""Number of mistakes reported together if the recorded values cannot distinguish them."""
+"""How many elements a cause reproduces. `ONE_OFF` is for codes whose rounding is not known exactly."""
+MAX_REPORTED_MISTAKES = 2
+"""Maximum number of mistakes reported together if the recorded values cannot distinguish them. With more, none is."""

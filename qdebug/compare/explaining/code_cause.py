@@ -1,4 +1,4 @@
-"""Why no known arithmetic gives a node's values: a mistake that reproduces them all, or where the wrong ones are."""
+"""Finds why no known arithmetic reproduces a node: a mistake that does, or else where the wrong elements are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from qdebug.arithmetic.units import Units
 from qdebug.compare.explaining.claims import LIKELY
 from qdebug.compare.explaining.explain import Explainer
-from qdebug.compare.explaining.float_band import wrong_place
+from qdebug.compare.explaining.float_band import locate_outliers
 from qdebug.compare.explaining.further import further_cause
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
@@ -19,16 +19,17 @@ from qdebug.model.dtypes import is_float
 
 __all__ = ["CodeCause", "cause_of_codes"]
 
-_SAYS_NOTHING = "scattered"
+_VAGUE_PATTERN = "scattered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeCause:
-    """The cause or the position of wrong codes.
+    """The cause of wrong elements, or where they are.
 
     Args:
-        sentence: One clause, or None if nothing is known.
-        explains_all: Whether it explains every element, not only where the wrong ones are.
+        sentence: One clause, or None if nothing was found.
+        explains_all: Whether the cause reproduces every element. If not, the sentence may only say where the wrong
+            elements are.
     """
 
     sentence: str | None = None
@@ -36,12 +37,12 @@ class CodeCause:
 
 
 def cause_of_codes(recording: Recording, tensor: str, *, roundings: bool = True) -> CodeCause:
-    """Look for the cause of values that no known arithmetic reproduces; of real numbers, for where the wrong ones are.
+    """Find the cause of an output that no known arithmetic reproduces, or else where its wrong elements are.
 
     Args:
         recording: The run.
         tensor: The output of the node.
-        roundings: Whether real numbers of fewer digits are a cause.
+        roundings: Whether a rounding to a shorter float format counts as a cause.
     """
     recording = with_understood_graph(recording)
     node = recording.graph.producer(tensor)
@@ -50,12 +51,13 @@ def cause_of_codes(recording: Recording, tensor: str, *, roundings: bool = True)
     try:
         units = Units(recording)
         quant = recording.graph.tensors[tensor].quant
-        if quant is None or is_float(quant.dtype):  # no integer arithmetic is searched for codes of 8-bit floats
-            places = units.places(node, tensor) or tuple(recording.places(tensor))  # it may end a layer
+        if quant is None or is_float(quant.dtype):  # the search for an arithmetic does not support 8-bit float codes
+            # A node at the end of a fused layer has no place with recorded inputs.
+            places = units.places(node, tensor) or tuple(recording.places(tensor))
             cause = further_cause(recording, node, tensor, places, roundings=roundings)
             if cause is not None:
                 return CodeCause(sentence=cause.removeprefix(LIKELY), explains_all=True)
-            place = wrong_place(recording, node, tensor, places)
+            place = locate_outliers(recording, node, tensor, places)
             return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
         is_complete = units.missing(node, tensor) is None
         before_rounding = CodeCause() if is_complete else _cause_before_rounding(recording, node, tensor)
@@ -67,27 +69,32 @@ def cause_of_codes(recording: Recording, tensor: str, *, roundings: bool = True)
 
 
 def _cause_of_search(recording: Recording, tensor: str) -> CodeCause | None:
-    """Return the cause that the search for an arithmetic leaves, also of a layer whose end alone was recorded."""
-    left = Explainer(recording).explain_alone(tensor).residual
-    if left is None:
+    """Return the cause in the residual of a search for the arithmetic, or None if the residual shows none.
+
+    If only the output of a fused layer was recorded, the inside of the layer is replayed.
+    """
+    residual = Explainer(recording).explain_alone(tensor).residual
+    if residual is None:
         return None
-    if left.reproduces or not left.is_pattern_alone:
-        return CodeCause(sentence=left.likely, explains_all=left.reproduces)
-    if left.pattern == _SAYS_NOTHING:
+    if residual.reproduces or not residual.is_pattern_alone:
+        return CodeCause(sentence=residual.likely, explains_all=residual.reproduces)
+    if residual.pattern == _VAGUE_PATTERN:
         return None
-    are = "is" if left.wrong == 1 else "are"
-    return CodeCause(sentence=f"{left.wrong} of {left.total} codes {are} wrong, {left.detail}; likely: {left.likely}")
+    are = "is" if residual.wrong == 1 else "are"
+    return CodeCause(
+        sentence=f"{residual.wrong} of {residual.total} codes {are} wrong, {residual.detail}; likely: {residual.likely}"
+    )
 
 
 def _cause_before_rounding(recording: Recording, node: Node, tensor: str) -> CodeCause:
-    """Return the cause of wrong codes that only round the result of another node, which was not recorded.
+    """Return the cause of wrong codes that a node quantizes from the unrecorded result of the node before it.
 
-    That node is examined as if it returned the codes itself.
+    The node before it is examined as if it returned the codes itself.
 
     Args:
         recording: The run.
-        node: The node that returns the codes.
-        tensor: The codes.
+        node: The node that quantizes.
+        tensor: Its output.
     """
     maker = recording.graph.producer(node.inputs[0]) if operators.plain(node).quantizes and node.inputs else None
     if maker is None:
@@ -103,13 +110,13 @@ def _cause_before_rounding(recording: Recording, node: Node, tensor: str) -> Cod
     place = (
         None
         if _is_mostly_saturated(recording, tensor, places[:1])
-        else wrong_place(recording, rounding_itself, tensor, places)
+        else locate_outliers(recording, rounding_itself, tensor, places)
     )
     return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
 
 
 def _is_mostly_saturated(recording: Recording, tensor: str, places: Sequence[tuple[int, int]]) -> bool:
-    """Return whether most codes are at the ends of their range, where the place of wrong ones says little."""
+    """Return whether most codes of a place are saturated. The positions of wrong codes then reveal little."""
     quant = recording.graph.tensors[tensor].quant
     codes = [recording.load(tensor, *place) for place in places]
     ends = [] if quant is None or quant.qmin is None or quant.qmax is None else [quant.qmin, quant.qmax]

@@ -1,4 +1,4 @@
-"""Wrong codes that are the right numbers with another scale, zero point or offset. Begin at `CodeLines`."""
+"""Wrong codes that are the right results in another scale, zero point or offset. Begin at `CodeLines`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from qdebug.arithmetic.relations import Line, line_of_codes, shifts_of_codes
+from qdebug.arithmetic.relations import Line, fit_line_of_codes, offsets_of_codes
 from qdebug.compare.explaining.claims import EVERY, LIKELY, ONE_OFF
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.thresholds.explanation import CAUSE_MIN_DISTINCT_VALUES
@@ -34,12 +34,12 @@ class CodedSample:
 
 
 class CodeLines:
-    """The codes of a node's output in all samples, fitted as a linear function of the exact result.
+    """Fits the codes of a node's output, in all samples, as a linear function of the exact result.
 
     Args:
         recording: The run.
-        form: The node's real-valued form.
-        tensor: The codes, of one scale.
+        form: The node's real form.
+        tensor: The output.
         samples: The recorded codes and the exact result of each sample.
     """
 
@@ -48,20 +48,26 @@ class CodeLines:
 
     @cached_property
     def _quant(self) -> QuantParams | None:
-        """The scale and zero point of the codes, or None if there are several or their range is unknown."""
+        """The quantization of the codes. None if they have several scales, an unknown range, or no samples."""
         quant = self._recording.graph.tensors[self._tensor].quant
         is_single = quant is not None and quant.qmin is not None and quant.qmax is not None and quant.scale.size == 1
         return quant if is_single and self._samples else None
 
-    def line(self) -> str | None:
-        """Return the scale and zero point that all codes have in fact, or those of a part with all wrong ones."""
+    def find_line(self) -> str | None:
+        """Return a clause with the scale and zero point that the codes actually have, or None.
+
+        All codes are fitted first. If they fit no line, the part of an axis that holds all wrong codes is fitted.
+        """
         whole = self._clause_of_line((), "")
         if whole is not None or self._quant is None or self._line(()) is not None:
             return whole
         return next(filter(None, (self._clause_of_line(part, text) for part, text in self._wrong_parts())), None)
 
     def _clause_of_line(self, part: _Part, part_text: str) -> str | None:
-        """Return the scale and zero point of the codes in a part, or the factor by which they are off, as a clause."""
+        """Return a clause with the fitted scale and zero point of a part's codes, or the factor if it is negative.
+
+        None if the codes fit no line, or fit the recorded scale and zero point.
+        """
         quant, line = self._quant, self._line(part)
         if quant is None or line is None:
             return None
@@ -71,7 +77,7 @@ class CodeLines:
             return None  # the recorded scale fits, so only rounding or clamping differs
         if step < 0:
             return f"{part_text}the dequantized values are about {stated / step:.2g} times what they should be"
-        owner = self._tensor_with(step, zero)
+        owner = self._tensor_with_scale(step, zero)
         source = f" (those of {owner!r})" if owner is not None else ""
         return (
             f"{LIKELY}{part_text}its codes have a scale of about {step:.2g} and zero point {zero}{source}, not "
@@ -79,16 +85,16 @@ class CodeLines:
         )
 
     def _line(self, part: _Part) -> Line | None:
-        """Return the line of the codes in a part of each sample, or None."""
+        """Return the line that the codes of a part lie on, over all samples, or None."""
         quant = self._quant
         if quant is None or quant.qmin is None or quant.qmax is None:
             return None
         exact = np.concatenate([sample.exact[part].reshape(-1) for sample in self._samples])
         codes = np.concatenate([sample.codes[part].reshape(-1) for sample in self._samples])
-        return line_of_codes(exact.astype(np.float64), codes.astype(np.float64), (quant.qmin, quant.qmax))
+        return fit_line_of_codes(exact.astype(np.float64), codes.astype(np.float64), (quant.qmin, quant.qmax))
 
     def _wrong_parts(self) -> Iterator[tuple[_Part, str]]:
-        """Yield the parts along an axis that hold all wrong codes of all samples, with a clause on their place."""
+        """Yield each range along an axis that holds all wrong codes but not all codes, with a clause that names it."""
         if len({sample.wrong.shape for sample in self._samples}) != 1:
             return
         is_wrong = np.logical_or.reduce([sample.wrong for sample in self._samples])
@@ -99,8 +105,8 @@ class CodeLines:
                 first, last = int(indices[0]), int(indices[-1])
                 yield (*[slice(None)] * axis, slice(first, last + 1)), f"at {first} to {last} of axis {axis}, "
 
-    def _tensor_with(self, step: float, zero: int) -> str | None:
-        """Return the only other tensor whose codes have a scale and zero point, as a backend may have exchanged."""
+    def _tensor_with_scale(self, step: float, zero: int) -> str | None:
+        """Return the only other tensor with about this scale and zero point, which a backend may have confused."""
         graph = self._recording.graph
         owners = [
             name
@@ -114,8 +120,8 @@ class CodeLines:
         ]
         return owners[0] if len(owners) == 1 else None
 
-    def shifts(self) -> str | None:
-        """Return that codes are off by a number for each index of an axis, if that gives every code of all samples."""
+    def find_offsets(self) -> str | None:
+        """Return a clause if one offset for each index of an axis reproduces every code of all samples, or None."""
         quant = self._quant
         if quant is None or quant.qmin is None or quant.qmax is None:
             return None
@@ -125,7 +131,7 @@ class CodeLines:
             if self._samples[0].exact.size < CAUSE_MIN_DISTINCT_VALUES * extents[axis]:
                 continue
             shifts = [
-                shifts_of_codes(
+                offsets_of_codes(
                     sample.exact.astype(np.float64) / scale + zero_point,
                     sample.codes.astype(np.float64),
                     (quant.qmin, quant.qmax),
@@ -142,7 +148,10 @@ class CodeLines:
         return None
 
     def _clause_of_zero_point(self, axis: int) -> str:
-        """Return a clause on the operand whose sums a zero point multiplies, if a product's errors may be theirs."""
+        """Return a clause on the zero point that may cause the offsets along an axis of a product, or "".
+
+        In a product of codes, the zero point of one operand multiplies the sums of the other.
+        """
         names = [operators.titled_input(self._form, place) for place in (0, 1)]
         quants = [self._recording.graph.tensors[name].quant if name else None for name in names]
         if operators.plain(self._form).sums is not operators.Sums.MATRIX or axis not in (-1, -2):

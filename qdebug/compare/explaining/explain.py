@@ -20,7 +20,7 @@ from qdebug.arithmetic.evidence import residual_of
 from qdebug.arithmetic.fitted import other_widths
 from qdebug.arithmetic.floats.rounded import ExplainedPlacements, roundings_of_nodes
 from qdebug.arithmetic.patterns.residual import Residual
-from qdebug.arithmetic.pooling import Pooled, pool, standing_for
+from qdebug.arithmetic.pooling import Pooled, choose_variants_by_kind, pool
 from qdebug.arithmetic.presets import KnownRuntime, is_known, names_of, preset
 from qdebug.arithmetic.search import SearchResult, search
 from qdebug.arithmetic.units import Place, Units, UnitSource
@@ -33,13 +33,13 @@ from qdebug.compare.explaining.explanation import (
     Recorded,
     RunnerUp,
 )
-from qdebug.compare.explaining.float_band import assumption, judge_float
+from qdebug.compare.explaining.float_band import assumption_clause, judge_float
 from qdebug.compare.explaining.further import further_cause, with_further_cause
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.layer_cause import cause_inside
 from qdebug.compare.explaining.neighbours import with_neighbours
 from qdebug.compare.explaining.placements import with_placement
-from qdebug.compare.explaining.states import state_read
+from qdebug.compare.explaining.states import explain_state_read
 from qdebug.compare.measure.recordings import RecentTensors, as_compared
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
@@ -59,7 +59,15 @@ from qdebug.replay.run import one_thread
 from qdebug.replay.scaling import GIVEN
 from qdebug.replay.variant import Variant, describe, parse_variant
 
-__all__ = ["Explainer", "OnProgress", "Shared", "explain_recording", "find_backend_variants", "siblings", "wanted"]
+__all__ = [
+    "Explainer",
+    "OnProgress",
+    "Shared",
+    "explain_recording",
+    "find_backend_variants",
+    "find_outputs",
+    "outputs_with_same_operators",
+]
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -67,21 +75,23 @@ A = TypeVar("A")
 OnProgress = Callable[[int, int, str], None]
 """Called with the number of finished outputs, their total and the name of the next node."""
 
-_SPARED = "step programs of no known runtime were not tried, because they failed for too many nodes of this operator"
-_ANY = "any arithmetic"
-_OPEN = "every arithmetic that was tried reproduces these codes; the recording cannot tell them apart"
-_MOVES = "moved"
+_UNKNOWN_NOT_TRIED = (
+    "step programs of no known runtime were not tried, because they failed for too many nodes of this operator"
+)
+_ANY_ARITHMETIC = "any arithmetic"
+_UNDECIDED = "every arithmetic that was tried reproduces these codes; the recording cannot tell them apart"
+_MOVED_KIND = "moved"
 """Kind of a node that outputs codes and computes nothing."""
-_AS_ONE = "a quantizer merged with the quantized node before it"
-_INSIDE = "replayed values inside fused layers"
+_MERGED_QUANTIZER = "a quantizer merged with the quantized node before it"
+_REPLAYED_INSIDE = "replayed values inside fused layers"
 """The assumption behind an explanation of a fused layer."""
-_ANSWERED = (ExplainStatus.EXPLAINED, ExplainStatus.IN_BAND)
-_NOTHING = MemoryRecording(Graph(()), {})
+_ANSWERED_STATUSES = (ExplainStatus.EXPLAINED, ExplainStatus.IN_BAND)
+_EMPTY_RECORDING = MemoryRecording(Graph(()), {})
 """Stands in for the recording in data that travels between processes."""
 
 
 class Explainer:
-    """Answers for single nodes of a recording. The caller pools the findings.
+    """Explains single nodes of a recording. The caller pools the search results of sibling nodes.
 
     Args:
         recording: The backend's recording.
@@ -90,14 +100,14 @@ class Explainer:
     def __init__(self, recording: Recording) -> None:
         self.recording = RecentTensors(as_compared(recording))
         self.measured = KnownRuntime(self.recording.info)
-        """What is known about the runtime."""
-        self.whole = WithFused(self.recording, self.measured.arithmetic)
-        """The recording including tensors inside fused layers."""
-        self.unrounded = WithFused(self.recording, self.measured.arithmetic, rounded=False)
-        """The same without rounding to codes inside layers."""
-        self._units, self._whole_units = Units(self.recording), Units(self.whole)
+        """The known arithmetic of the runtime that was recorded."""
+        self.with_inner = WithFused(self.recording, self.measured.arithmetic)
+        """The recording, together with computed tensors inside fused layers."""
+        self.with_unrounded_inner = WithFused(self.recording, self.measured.arithmetic, rounded=False)
+        """The same, but values inside a layer stay real numbers instead of being rounded to codes."""
+        self._units, self._inner_units = Units(self.recording), Units(self.with_inner)
 
-    def look(self, tensor: str, *, unknown: bool) -> SearchResult | NodeExplanation:
+    def examine(self, tensor: str, *, unknown: bool) -> SearchResult | NodeExplanation:
         """Examine one output: search for its arithmetic, or explain it directly.
 
         Args:
@@ -108,18 +118,18 @@ class Explainer:
         if node is None:
             raise UsageError(f"No node computes {tensor!r}.")
         if operators.named(node.op).reads_state:
-            return state_read(self.recording, node, tensor)
+            return explain_state_read(self.recording, node, tensor)
         with _reproducible_arithmetic():
             missing_input = self._units.missing(node, tensor)
             finding: SearchResult | NodeExplanation
             if missing_input is None:
-                finding = _look(self.recording, self._units, node, tensor, unknown=unknown)
+                finding = _examine_output(self.recording, self._units, node, tensor, unknown=unknown)
             else:
-                finding = _bare(node, tensor, ExplainStatus.NO_INPUT, missing_input)
+                finding = _make_answer(node, tensor, ExplainStatus.NO_INPUT, missing_input)
                 with suppress(KernelError, NotRecordedError, UsageError):
-                    finding = self._look_at_layer(node, tensor, finding, unknown=unknown)
+                    finding = self._examine_end_of_layer(node, tensor, finding, unknown=unknown)
             with suppress(KernelError, NotRecordedError, UsageError):
-                finding = self._look_before(node, tensor, finding) or finding
+                finding = self._examine_with_preceding_node(node, tensor, finding) or finding
             if isinstance(finding, NodeExplanation):
                 with suppress(KernelError, NotRecordedError, UsageError):
                     finding = with_placement(self.recording, node, tensor, finding)
@@ -131,80 +141,99 @@ class Explainer:
         Args:
             tensor: The output of a node.
         """
-        result = self.look(tensor, unknown=False)
-        findings, pooled = _pooled(self, [result])
+        result = self.examine(tensor, unknown=False)
+        findings, pooled = _pool_results(self, [result])
         return self.answer(findings[0], pooled[0]) if isinstance(result, SearchResult) else result
 
-    def _look_before(self, node: Node, tensor: str, finding: SearchResult | NodeExplanation) -> SearchResult | None:
-        """Examine a quantizing node together with the preceding node on codes, or return None if that does not help.
+    def _examine_with_preceding_node(
+        self, node: Node, tensor: str, finding: SearchResult | NodeExplanation
+    ) -> SearchResult | None:
+        """Search for one arithmetic of a quantizing node and the quantized node before it, or return None if none fits.
 
-        A runtime that fuses both may never compute the real numbers between them, even if they were recorded.
+        A runtime that fuses the two may never compute the real numbers between them, even if the recording has them.
         """
-        is_answered = finding.matching if isinstance(finding, SearchResult) else finding.status in _ANSWERED
+        is_answered = finding.matching if isinstance(finding, SearchResult) else finding.status in _ANSWERED_STATUSES
         preceding_node = self.recording.graph.producer(node.inputs[0]) if any(node.inputs[:1]) else None
         if is_answered or preceding_node is None or not operators.of(node.op).quantizes:
             return None
         if len(self.recording.graph.consumers(node.inputs[0])) != 1 or not operators.plain(preceding_node).unit:
             return None
         merged_node = replace(preceding_node, outputs=(tensor,))
-        source = self._whole_units.find(node, tensor, merged_node)
-        if not isinstance(source, UnitSource) or source.flaw is not None:
+        source = self._inner_units.find(node, tensor, merged_node)
+        if not isinstance(source, UnitSource) or source.bad_scale_text is not None:
             return None
         merged_finding = search(source, unknown=False)
-        return replace(merged_finding, inside=_AS_ONE) if merged_finding.matching else None
+        return replace(merged_finding, inside=_MERGED_QUANTIZER) if merged_finding.matching else None
 
-    def _look_at_layer(
+    def _examine_end_of_layer(
         self, node: Node, tensor: str, fallback: NodeExplanation, *, unknown: bool
     ) -> SearchResult | NodeExplanation:
-        """Examine the end of a layer whose last node has unrecorded inputs inside the layer."""
-        if tensor not in self.recording.names or self._whole_units.missing(node, tensor) is not None:
+        """Examine the last node of a fused layer, whose unrecorded inputs are replayed.
+
+        Args:
+            node: The last node of the layer.
+            tensor: Its output.
+            fallback: The answer if the layer cannot be replayed.
+            unknown: Whether to try step programs that no known runtime uses.
+        """
+        if tensor not in self.recording.names or self._inner_units.missing(node, tensor) is not None:
             return fallback
-        chains = [chain for name in node.inputs if name and (chain := self.whole.chain(name)) is not None]
+        chains = [chain for name in node.inputs if name and (chain := self.with_inner.chain(name)) is not None]
         if not chains:
             return fallback
-        finding = _look(self.whole, self._whole_units, node, tensor, unknown=unknown)
+        finding = _examine_output(self.with_inner, self._inner_units, node, tensor, unknown=unknown)
         if isinstance(finding, SearchResult):
             if not finding.matching and any(chain.makes_codes for chain in chains):
-                unrounded_finding = _look(self.unrounded, Units(self.unrounded), node, tensor, unknown=False)
+                unrounded_finding = _examine_output(
+                    self.with_unrounded_inner, Units(self.with_unrounded_inner), node, tensor, unknown=False
+                )
                 if isinstance(unrounded_finding, SearchResult) and unrounded_finding.matching:
-                    return replace(unrounded_finding, inside=f"{_INSIDE}, without rounding to codes", unrounded=True)
-            if not finding.matching and any(chain.sums for chain in chains) and _is_rounded_otherwise(finding):
+                    return replace(
+                        unrounded_finding, inside=f"{_REPLAYED_INSIDE}, without rounding to codes", unrounded=True
+                    )
+            if (
+                not finding.matching
+                and any(chain.has_real_sums for chain in chains)
+                and _is_explained_by_sum_order(finding)
+            ):
                 mismatch_count = round((1 - (finding.match or 0.0)) * finding.elements)
                 symptom = (
                     f"{mismatch_count} of {finding.elements} codes are off by one after float sums inside the layer"
                 )
-                answer = _bare(node, tensor, ExplainStatus.IN_BAND, symptom)
-                return replace(answer, match=finding.match, elements=finding.elements, assumed=_INSIDE)
-            return replace(finding, inside=_INSIDE)
-        assumptions = "; ".join(filter(None, (finding.assumed, _INSIDE)))
+                answer = _make_answer(node, tensor, ExplainStatus.IN_BAND, symptom)
+                return replace(answer, match=finding.match, elements=finding.elements, assumed=_REPLAYED_INSIDE)
+            return replace(finding, inside=_REPLAYED_INSIDE)
+        assumptions = "; ".join(filter(None, (finding.assumed, _REPLAYED_INSIDE)))
         if finding.status is ExplainStatus.UNEXPLAINED and finding.band is not None:
-            if not self._is_rounded(node, tensor):
-                likely = cause_inside(self.whole, node, tensor, self._whole_units.places(node, tensor))
+            if not self._is_within_layer_rounding(node, tensor):
+                likely = cause_inside(self.with_inner, node, tensor, self._inner_units.places(node, tensor))
                 if likely is not None:
                     reason = f"a replay of its layer does not reproduce it; likely: {likely}"
                     return replace(finding, assumed=assumptions, reason=reason)
-                return fallback if any(chain.sums for chain in chains) else replace(finding, assumed=assumptions)
+                return (
+                    fallback if any(chain.has_real_sums for chain in chains) else replace(finding, assumed=assumptions)
+                )
             finding = replace(finding, status=ExplainStatus.IN_BAND, reason=None)
         return (
             replace(finding, assumed=assumptions)
-            if finding.status in (*_ANSWERED, ExplainStatus.UNEXPLAINED)
+            if finding.status in (*_ANSWERED_STATUSES, ExplainStatus.UNEXPLAINED)
             else fallback
         )
 
-    def _is_rounded(self, node: Node, tensor: str) -> bool:
-        """Return whether the rounding of all computations in a layer accounts for its real result."""
-        for place in self._whole_units.places(node, tensor):
-            recorded_values = self.whole.load(tensor, *place).astype(np.float64)
-            inputs = {name: self.whole.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
-            computed_values = self.whole.run(node, inputs)[tensor]
+    def _is_within_layer_rounding(self, node: Node, tensor: str) -> bool:
+        """Return whether float32 rounding of all computations in a layer accounts for the error of its real output."""
+        for place in self._inner_units.places(node, tensor):
+            recorded_values = self.with_inner.load(tensor, *place).astype(np.float64)
+            inputs = {name: self.with_inner.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
+            computed_values = self.with_inner.run(node, inputs)[tensor]
             if recorded_values.shape != computed_values.shape or not np.linalg.norm(
                 recorded_values - computed_values
-            ) <= self.whole.rounding(node, *place):
+            ) <= self.with_inner.rounding_norm(node, *place):
                 return False
         return True
 
-    def judged_inside(self, answers: Sequence[NodeExplanation]) -> Mapping[str, str]:
-        """Return the nodes inside layers whose last node has an answer, mapped to that last node."""
+    def map_inner_nodes_to_outputs(self, answers: Sequence[NodeExplanation]) -> Mapping[str, str]:
+        """Map each node inside a fused layer to the layer's output, if that output has an answer."""
         last_nodes: dict[str, str] = {}
         for answer in answers:
             node = self.recording.graph.producer(answer.tensor)
@@ -212,58 +241,58 @@ class Explainer:
                 continue
             if self._units.missing(node, answer.tensor) is None:
                 continue
-            for chain in (self.whole.chain(name) for name in node.inputs if name):
+            for chain in (self.with_inner.chain(name) for name in node.inputs if name):
                 last_nodes |= dict.fromkeys((each.name for each in (chain.nodes if chain else ())), answer.tensor)
         return last_nodes
 
     def answer(self, finding: SearchResult, pooled: Pooled) -> NodeExplanation:
         """Return the answer for a search result, taking the node's siblings into account."""
         with _reproducible_arithmetic():
-            return _with_recorded_multiplier(_answer(finding, pooled, self.measured))
+            return _with_recorded_multiplier(_build_answer(finding, pooled, self.measured))
 
-    def attached(self, finding: SearchResult) -> SearchResult:
-        """Return a finding from another process with its recording attached."""
-        return _of_recording(finding, self.unrounded if finding.unrounded else self.whole)
+    def attach_recording(self, finding: SearchResult) -> SearchResult:
+        """Return a search result from another process with this process's recording attached."""
+        return _with_recording(finding, self.with_unrounded_inner if finding.unrounded else self.with_inner)
 
 
 @contextmanager
 def _reproducible_arithmetic() -> Iterator[None]:
-    """Make computation reproducible everywhere: one BLAS thread, and a defined result for overflow."""
+    """Make results the same on every machine: use one BLAS thread, and ignore floating-point errors."""
     with one_thread(), np.errstate(all="ignore"):
         yield
 
 
-def _is_rounded_otherwise(finding: SearchResult) -> bool:
-    """Return whether only few codes are off, by one step, so that a different order of the real sums explains it."""
+def _is_explained_by_sum_order(finding: SearchResult) -> bool:
+    """Return whether so few codes are wrong, all by one LSB, that another order of the float sums explains them."""
     if finding.best is None or 1 - (finding.match or 0.0) > FUSED_ROUNDING_MAX_SHARE:
         return False
     residual = residual_of(finding, finding.best)
     return residual is None or residual.max_lsb <= 1
 
 
-def _of_recording(finding: SearchResult, recording: Recording) -> SearchResult:
+def _with_recording(finding: SearchResult, recording: Recording) -> SearchResult:
     return replace(finding, source=replace(finding.source, recording=recording))
 
 
-def look_apart(explainer: Explainer, question: tuple[str, bool]) -> SearchResult | NodeExplanation:
-    """Examine one output in another process, and return the finding without the recording.
+def examine_in_worker(explainer: Explainer, question: tuple[str, bool]) -> SearchResult | NodeExplanation:
+    """Examine one output in a worker process, and return the result without the recording.
 
     Args:
         explainer: The explainer.
         question: The output, and whether to try step programs that no known runtime uses.
     """
-    finding = explainer.look(question[0], unknown=question[1])
-    return _of_recording(finding, _NOTHING) if isinstance(finding, SearchResult) else finding
+    finding = explainer.examine(question[0], unknown=question[1])
+    return _with_recording(finding, _EMPTY_RECORDING) if isinstance(finding, SearchResult) else finding
 
 
-def answer_apart(explainer: Explainer, question: tuple[SearchResult, Pooled]) -> NodeExplanation:
-    """Return the answer for a search result in another process.
+def answer_in_worker(explainer: Explainer, question: tuple[SearchResult, Pooled]) -> NodeExplanation:
+    """Return the answer for a search result that comes without its recording, in a worker process.
 
     Args:
         explainer: The explainer.
         question: The search result, and the evidence of its siblings.
     """
-    return explainer.answer(explainer.attached(question[0]), question[1])
+    return explainer.answer(explainer.attach_recording(question[0]), question[1])
 
 
 class Shared(Protocol):
@@ -285,11 +314,11 @@ def explain_recording(
     progress: OnProgress | None = None,
     shared: Shared | None = None,
 ) -> ExplainedRun:
-    """Find the arithmetic of every node.
+    """Find the arithmetic of every node, and describe the nodes that no arithmetic reproduces.
 
     Args:
         recording: The backend's recording.
-        tensors: Only examine these outputs, and pool evidence over these alone. None for all outputs.
+        tensors: Outputs to examine. Only their evidence is pooled. None for all outputs.
         progress: Called with the number of finished outputs, their total and the name of the next node.
         shared: Distributes single nodes to other processes. None to do everything in this process.
     """
@@ -300,22 +329,22 @@ def explain_recording(
     results = (
         _examine_all(explainer, todo, progress)
         if shared is None
-        else _examine_all_apart(explainer, todo, progress, shared)
+        else _examine_all_in_workers(explainer, todo, progress, shared)
     )
-    findings, pooled = _pooled(explainer, results)
+    findings, pooled = _pool_results(explainer, results)
     answers_by_position = {
         at: explainer.answer(result, pooled[at]) for at, result in findings.items() if result.matching or not shared
     }
     if shared is not None:
         open_positions = [at for at in findings if at not in answers_by_position]
-        questions = [(_of_recording(findings[at], _NOTHING), pooled[at]) for at in open_positions]
-        answers_by_position |= zip(open_positions, shared(answer_apart, questions), strict=True)
+        questions = [(_with_recording(findings[at], _EMPTY_RECORDING), pooled[at]) for at in open_positions]
+        answers_by_position |= zip(open_positions, shared(answer_in_worker, questions), strict=True)
     if progress is not None:
         progress(len(todo), len(todo), "")
     answers = [
         answers_by_position[at] if isinstance(result, SearchResult) else result for at, result in enumerate(results)
     ]
-    inside = explainer.judged_inside(answers)
+    inside = explainer.map_inner_nodes_to_outputs(answers)
     nodes = list[NodeExplanation]()
     for answer in with_neighbours(recording.graph, answers):
         producer = recorded_graph.producer(answer.tensor)
@@ -325,7 +354,7 @@ def explain_recording(
         coded = end is None and _is_on_codes(recording.graph, answer.tensor)
         nodes.append(replace(answer, op=op, on_codes=coded, reason=answer.reason if end is None else why))
     classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
-    arithmetic, exceptions = standing_for(classes)
+    arithmetic, exceptions = choose_variants_by_kind(classes)
     placed = [
         ExplainedPlacements(node=each.node, op=each.op, short=each.dtypes or "", placements=each.placements)
         for each in answers
@@ -341,26 +370,31 @@ def explain_recording(
 
 
 def find_backend_variants(recording: Recording, *, tensors: Collection[str]) -> Mapping[str, str]:
-    """Return the variant that each kind of unit uses, from those of the given outputs that have one.
+    """Return the variant of each kind of unit, as found on the given outputs.
 
-    Unlike `explain_recording`, this does not examine what is wrong with the other nodes.
+    Unlike `explain_recording`, this does not look for the causes of unexplained outputs.
 
     Args:
         recording: The backend's recording.
         tensors: Outputs to examine.
+
+    Returns:
+        Text of the variant by key of `Arithmetic.variants`. Kinds without an explained output are missing.
     """
     explainer = Explainer(recording)
     todo = [pair for pair in _outputs(explainer.recording) if pair[1] in tensors]
-    findings, pooled = _pooled(explainer, _examine_all(explainer, todo, None))
+    findings, pooled = _pool_results(explainer, _examine_all(explainer, todo, None))
     matching = [(finding, pooled[at]) for at, finding in findings.items() if finding.matching]
-    return standing_for([(finding, explainer.answer(finding, evidence).members) for finding, evidence in matching])[0]
+    return choose_variants_by_kind(
+        [(finding, explainer.answer(finding, evidence).members) for finding, evidence in matching]
+    )[0]
 
 
-def _pooled(
-    explainer: Explainer, looked: Sequence[SearchResult | NodeExplanation]
+def _pool_results(
+    explainer: Explainer, results: Sequence[SearchResult | NodeExplanation]
 ) -> tuple[dict[int, SearchResult], Mapping[int, Pooled]]:
-    """Return the search results, and the evidence of their siblings, by position."""
-    findings = {position: result for position, result in enumerate(looked) if isinstance(result, SearchResult)}
+    """Return the search results among the given results, and their pooled evidence, both by position."""
+    findings = {position: result for position, result in enumerate(results) if isinstance(result, SearchResult)}
     with _reproducible_arithmetic():
         pooled = pool(findings, explainer.measured)
     findings |= {at: findings[at].without_novel() for at, evidence in pooled.items() if evidence.doubt is not None}
@@ -375,27 +409,32 @@ def _pooled(
 def _examine_all(
     explainer: Explainer, todo: Sequence[tuple[Node, str]], progress: OnProgress | None
 ) -> list[SearchResult | NodeExplanation]:
-    """Examine outputs in sequence. After too many failures of an operator, skip unknown programs for its nodes."""
+    """Examine outputs in sequence.
+
+    Once the search has failed for too many nodes of an operator, it skips step programs that no known runtime uses for
+    the operator's other nodes.
+    """
     failures: Counter[str] = Counter()
     results = []
     for position, (node, tensor) in enumerate(todo):
         if progress is not None:
             progress(position, len(todo), node.name)
-        result = explainer.look(tensor, unknown=failures[node.op] < UNKNOWN_SEARCH_MAX_FAILURES)
+        result = explainer.examine(tensor, unknown=failures[node.op] < UNKNOWN_SEARCH_MAX_FAILURES)
         failures[node.op] += isinstance(result, SearchResult) and not result.matching
         results.append(result)
     return results
 
 
-def _examine_all_apart(
+def _examine_all_in_workers(
     explainer: Explainer, todo: Sequence[tuple[Node, str]], progress: OnProgress | None, shared: Shared
 ) -> list[SearchResult | NodeExplanation]:
-    """Examine outputs in other processes, with the same findings as in sequence.
+    """Examine outputs in other processes, with the same results as in sequence.
 
-    Unknown programs are tried last, and only on as many nodes of an operator at once as a sequential search would try.
+    Step programs that no known runtime uses are tried last. A batch has no more nodes of an operator than a sequential
+    search would try before it gives up on the operator.
     """
     results: list[SearchResult | NodeExplanation] = []
-    for result in shared(look_apart, [(tensor, False) for _, tensor in todo]):
+    for result in shared(examine_in_worker, [(tensor, False) for _, tensor in todo]):
         results.append(result)
         if progress is not None and len(results) < len(todo):
             progress(len(results), len(todo), todo[len(results)][0].name)
@@ -409,17 +448,17 @@ def _examine_all_apart(
         for op in failed_positions
         for at in failed_positions[op][: max(0, UNKNOWN_SEARCH_MAX_FAILURES - failures[op])]
     ]:
-        for at, result in zip(batch, shared(look_apart, [(todo[at][1], True) for at in batch]), strict=True):
+        for at, result in zip(batch, shared(examine_in_worker, [(todo[at][1], True) for at in batch]), strict=True):
             results[at] = result
             failures[todo[at][0].op] += isinstance(result, SearchResult) and not result.matching
         failed_positions = {
             op: [at for at in positions if at not in batch] for op, positions in failed_positions.items()
         }
-    return [explainer.attached(result) if isinstance(result, SearchResult) else result for result in results]
+    return [explainer.attach_recording(result) if isinstance(result, SearchResult) else result for result in results]
 
 
 def _is_on_codes(graph: Graph, tensor: str) -> bool:
-    """Return whether a tensor holds codes or is computed from codes: with quantized weights or by a quantized operator.
+    """Return whether a tensor holds codes, or is computed by a quantized operator or with quantized operands.
 
     A node that only dequantizes, moves or counts its input does not compute with codes.
     """
@@ -438,15 +477,15 @@ def _is_on_codes(graph: Graph, tensor: str) -> bool:
     return packed and (row.product or operators.is_unknown(node))
 
 
-def wanted(recording: Recording, name: str) -> tuple[str, ...]:
-    """Return the outputs of the node of the given name, or the tensor of that name.
+def find_outputs(recording: Recording, name: str) -> tuple[str, ...]:
+    """Return the outputs of the node that a user names, or the tensor that a user names.
 
     Args:
         recording: The run.
-        name: A full name, or a substring or pattern that matches the names of only one node.
+        name: Full name of a node or a tensor, or a substring or pattern that matches only one node.
 
     Raises:
-        UsageError: No node and no computed tensor has this name, or the pattern matches several nodes.
+        UsageError: No node and no computed tensor matches, or several nodes match.
     """
     outputs = list(_outputs(recording))
     exact_matches = tuple(tensor for node, tensor in outputs if name in (node.name, tensor))
@@ -469,15 +508,15 @@ def wanted(recording: Recording, name: str) -> tuple[str, ...]:
     )
 
 
-def siblings(recording: Recording, tensors: Collection[str]) -> frozenset[str]:
-    """Return the outputs of all nodes whose operator produces one of the given tensors."""
+def outputs_with_same_operators(recording: Recording, tensors: Collection[str]) -> frozenset[str]:
+    """Return the outputs of all nodes that have the operator of any node that computes one of the given tensors."""
     outputs = list(_outputs(recording))
     ops = {node.op for node, tensor in outputs if tensor in tensors}
     return frozenset(tensor for node, tensor in outputs if node.op in ops)
 
 
 def _outputs(recording: Recording) -> Iterator[tuple[Node, str]]:
-    """Yield the outputs of all nodes that compute something."""
+    """Yield each node with each of its outputs, without constants."""
     for node in recording.graph.nodes:
         if operators.of(node.op).constant:
             continue
@@ -486,27 +525,27 @@ def _outputs(recording: Recording) -> Iterator[tuple[Node, str]]:
                 yield node, tensor
 
 
-def _bare(node: Node, tensor: str, status: ExplainStatus, reason: str | None = None) -> NodeExplanation:
+def _make_answer(node: Node, tensor: str, status: ExplainStatus, reason: str | None = None) -> NodeExplanation:
     return NodeExplanation(node=node.name, op=node.op, tensor=tensor, status=status, reason=reason)
 
 
-def _look(
+def _examine_output(
     recording: Recording, units: Units, node: Node, tensor: str, *, unknown: bool
 ) -> SearchResult | NodeExplanation:
     """Examine one output: search for its arithmetic, or explain it directly."""
     try:
         source = units.find(node, tensor)
-        if isinstance(source, UnitSource) and source.moves:
+        if isinstance(source, UnitSource) and source.only_moves_codes:
             return _explain_moved_codes(recording, node, tensor, "", units.places(node, tensor))
         if isinstance(source, UnitSource):
-            flaw = source.flaw
-            if flaw is not None:
-                return _bare(node, tensor, ExplainStatus.UNEXPLAINED, flaw)
+            bad_scale_text = source.bad_scale_text
+            if bad_scale_text is not None:
+                return _make_answer(node, tensor, ExplainStatus.UNEXPLAINED, bad_scale_text)
             finding = search(source, unknown=unknown)
             return (
                 finding
                 if finding.reason is None
-                else _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(finding.reason))
+                else _make_answer(node, tensor, ExplainStatus.NO_KERNEL, _as_clause(finding.reason))
             )
         at = units.places(node, tensor)
         return (
@@ -515,19 +554,19 @@ def _look(
             else _explain_real_node(recording, node, tensor, at)
         )
     except (KernelError, NotRecordedError, UsageError) as error:
-        return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(error.message))
+        return _make_answer(node, tensor, ExplainStatus.NO_KERNEL, _as_clause(error.message))
 
 
-def _clause(message: str) -> str:
-    """Turn a sentence into a clause. Names of operators keep their capitals."""
+def _as_clause(message: str) -> str:
+    """Turn a sentence into a clause, without its capital and its period. An operator's name keeps its capital."""
     name = any(letter.isupper() for letter in message.split(" ", 1)[0][1:])
     return (message if name else message[:1].lower() + message[1:]).rstrip(".")
 
 
 def _explain_real_node(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> NodeExplanation:
-    """Compare a node on floats or plain integers with its replay."""
+    """Compare the output of a node on floats or plain integers with its replay."""
     if not has_kernel(node.op, node.domain):
-        return _bare(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
+        return _make_answer(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
     stated, *alternative_nodes = roundings(node)
     finding = judge_float(recording, stated, tensor, at)
     assumed_node = stated
@@ -540,17 +579,17 @@ def _explain_real_node(recording: Recording, node: Node, tensor: str, at: Sequen
         not finding.within
         and finding.likely is None
         and operators.plain(node).rescales
-        and _bare_codes(recording, tensor, at[0])
+        and _has_codes_without_scale(recording, tensor, at[0])
     ):
         reason_text = f"the recording does not say how its output {tensor!r} is quantized"
-        return _bare(node, tensor, ExplainStatus.NO_KERNEL, reason_text)
-    mistaken = None if finding.within else _no_codes(recording, node, tensor, at[0])
+        return _make_answer(node, tensor, ExplainStatus.NO_KERNEL, reason_text)
+    mistaken = None if finding.within else _clause_of_fractional_codes(recording, node, tensor, at[0])
     is_far_off = not finding.within and (finding.band.ratio or 0.0) > OUTLIER_ERROR_RATIO
     further_reason = further_cause(recording, node, tensor, at) if is_far_off and finding.likely is None else None
     reason = "; ".join(filter(None, (finding.reason, further_reason, mistaken))) or None
-    answer = _bare(node, tensor, ExplainStatus.IN_BAND if finding.within else ExplainStatus.UNEXPLAINED, reason)
+    answer = _make_answer(node, tensor, ExplainStatus.IN_BAND if finding.within else ExplainStatus.UNEXPLAINED, reason)
     assumed = (
-        [describe_assumed_rounding(assumed_node, node), assumption(recording, tensor, finding.band)]
+        [describe_assumed_rounding(assumed_node, node), assumption_clause(recording, tensor, finding.band)]
         if finding.within
         else []
     )
@@ -558,14 +597,14 @@ def _explain_real_node(recording: Recording, node: Node, tensor: str, at: Sequen
     return replace(answer, band=finding.band, match=finding.match, elements=finding.elements, assumed=clause)
 
 
-def _bare_codes(recording: Recording, tensor: str, place: Place) -> bool:
-    """Return whether values look like codes but their scale is unknown."""
+def _has_codes_without_scale(recording: Recording, tensor: str, place: Place) -> bool:
+    """Return whether a tensor holds 8-bit or 16-bit integers without a scale."""
     dtype = recording.load(tensor, *place).dtype
     return recording.graph.tensors[tensor].quant is None and dtype.kind in "iu" and dtype.itemsize <= 2
 
 
-def _no_codes(recording: Recording, node: Node, tensor: str, place: Place) -> str | None:
-    """Return a clause on inputs or outputs that were recorded with a scale but are real numbers, or None."""
+def _clause_of_fractional_codes(recording: Recording, node: Node, tensor: str, place: Place) -> str | None:
+    """Return a clause on an input or output that has a scale but holds fractions instead of codes, or None."""
     for name in (tensor, *filter(None, node.inputs)):
         values = recording.load(name, *place)
         if recording.graph.tensors[name].quant is None or values.dtype.kind != "f":
@@ -576,15 +615,25 @@ def _no_codes(recording: Recording, node: Node, tensor: str, place: Place) -> st
 
 
 def _explain_moved_codes(
-    recording: Recording, node: Node, tensor: str, why: str, at: Sequence[Place]
+    recording: Recording, node: Node, tensor: str, reason: str, at: Sequence[Place]
 ) -> NodeExplanation:
-    """Compare a node that only moves codes with a kernel that leaves them unchanged."""
+    """Compare a node that only moves codes, or converts them in one defined way, with its replay.
+
+    Args:
+        recording: The recording.
+        node: The node.
+        tensor: Its output.
+        reason: Why there is no answer if the node does something else.
+        at: Samples and steps to examine.
+    """
     quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
     equal_quants = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
-    row = operators.plain(node)  # other codes (int32, 8-bit floats, blocks) leave Q and DQ no choice
+    row = operators.plain(node)
+    # For other codes (int32, 8-bit floats, blocks with a shared scale), QuantizeLinear and DequantizeLinear have only
+    # one correct result.
     is_defined = equal_quants or (row.converts_codes and describe_real_tensor(node, recording.graph) is None)
     if not has_kernel(node.op, node.domain) or row.rescales or not is_defined:
-        return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
+        return _make_answer(node, tensor, ExplainStatus.NO_KERNEL, _as_clause(reason))
     equal = total = 0
     for place in at:
         values = {name: recording.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
@@ -602,10 +651,10 @@ def _explain_moved_codes(
     difference_text = (
         None if equal == total else f"{total - equal} of {total} elements differ from a replay of {node.op}"
     )
-    answer = _bare(node, tensor, status, difference_text)
+    answer = _make_answer(node, tensor, status, difference_text)
     return replace(
         answer,
-        kind=_MOVES if equal_quants else "defined",
+        kind=_MOVED_KIND if equal_quants else "defined",
         words="codes copied unchanged" if equal_quants else "as the operator is defined",
         match=equal / max(total, 1),
         elements=total,
@@ -613,7 +662,7 @@ def _explain_moved_codes(
     )
 
 
-def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> NodeExplanation:
+def _build_answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> NodeExplanation:
     """Return the answer for a search result, taking the node's siblings into account."""
     node, tensor = finding.source.node, finding.source.tensor
     is_explained = bool(finding.matching)
@@ -624,7 +673,7 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
         status=ExplainStatus.EXPLAINED if is_explained else ExplainStatus.UNEXPLAINED,
         reason=pooled.reason,
         kind=finding.kind,
-        dtypes=_types(finding.dtypes),
+        dtypes=_dtypes_text(finding.dtypes),
         elements=finding.elements,
         alone=len(finding.matching),
         siblings=pooled.siblings,
@@ -632,7 +681,7 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
         witnesses=finding.witnesses,
         witness_elements=finding.witness_elements,
         tried=finding.tried,
-        recorded=_recorded_of(finding),
+        recorded=_recorded_multiplier_of(finding),
         assumed=finding.inside,
         runner_up=None
         if finding.runner_up is None
@@ -653,7 +702,11 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
         expected_variant = pooled.usual or finding.plain or members[0]
         residual = residual_of(finding, expected_variant)
         residual = residual if residual is None or pooled.fits is not None else with_further_cause(residual, finding)
-        stated_reasons = (finding.source.void, pooled.doubt, None if finding.unknown else _SPARED)
+        stated_reasons = (
+            finding.source.zero_scales_text,
+            pooled.doubt,
+            None if finding.unknown else _UNKNOWN_NOT_TRIED,
+        )
         reasons = [reason for reason in stated_reasons if reason]
         if residual is not None:
             answer = _with_residual_variant(answer, residual, finding)
@@ -664,14 +717,17 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
             reasons.insert(0, f"{mismatch_count} of {finding.elements} elements differ from a replay of {node.op}")
         return replace(answer, residual=residual, reason="; ".join(reasons) or None)
     if finding.runner_up is None and finding.tried > 1 and len(pooled.members) == finding.tried:
-        return replace(answer, words=_ANY, reason="; ".join(filter(None, (_OPEN, answer.reason))))
-    matching_presets = _presets(pooled.members, finding.kind, finding.dtypes, finding.branch)
+        return replace(answer, words=_ANY_ARITHMETIC, reason="; ".join(filter(None, (_UNDECIDED, answer.reason))))
+    matching_presets = _matching_presets(pooled.members, finding.kind, finding.dtypes, finding.branch)
     by_name = {match.name: match for match in matching_presets}
     return replace(answer, presets=tuple(by_name[name] for name in measured.ordered(by_name)))
 
 
 def _with_residual_variant(answer: NodeExplanation, residual: Residual, finding: SearchResult) -> NodeExplanation:
-    """Show the variant by which wrong elements were counted, with the best variant as runner-up if it differs."""
+    """Set the answer's variant to the one that the residual was measured against.
+
+    If another variant reproduces more elements, it becomes the runner-up.
+    """
     match = 1 - residual.wrong / residual.total
     answer = replace(answer, variants=(residual.against,), words=describe(parse_variant(residual.against)), match=match)
     if finding.match is None or finding.match <= match or str(finding.best) == residual.against:
@@ -679,7 +735,7 @@ def _with_residual_variant(answer: NodeExplanation, residual: Residual, finding:
     return replace(answer, runner_up=RunnerUp(variant=str(finding.best), match=finding.match))
 
 
-def _recorded_of(finding: SearchResult) -> Recorded | None:
+def _recorded_multiplier_of(finding: SearchResult) -> Recorded | None:
     if finding.given is None:
         return None
     reproduces = any(variant.multiplier.number == GIVEN for variant in finding.matching)
@@ -687,7 +743,7 @@ def _recorded_of(finding: SearchResult) -> Recorded | None:
 
 
 def _with_recorded_multiplier(answer: NodeExplanation) -> NodeExplanation:
-    """Note if recorded integers do not reproduce a node, or if the recorded scales give a different quotient."""
+    """Add a remark if the recorded multiplier and shift do not reproduce a node, or contradict the recorded scales."""
     multiplier = answer.recorded
     if multiplier is None:
         return answer
@@ -701,12 +757,14 @@ def _with_recorded_multiplier(answer: NodeExplanation) -> NodeExplanation:
     return replace(answer, reason="; ".join(filter(None, (answer.reason, clause))) or None)
 
 
-def _types(dtypes: tuple[str, ...]) -> str:
+def _dtypes_text(dtypes: tuple[str, ...]) -> str:
     return f"{' x '.join(dict.fromkeys(dtypes[:-1]) if len(dtypes) > 3 else dtypes[:-1])} -> {dtypes[-1]}"
 
 
 @lru_cache(maxsize=64)  # sibling nodes usually have the same variants
-def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str) -> tuple[PresetMatch, ...]:
+def _matching_presets(
+    members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str
+) -> tuple[PresetMatch, ...]:
     preset_names = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes, branch))
     return tuple(
         PresetMatch(name=name, provenance=preset(name).known(kind), detail=preset(name).about) for name in preset_names

@@ -1,4 +1,4 @@
-"""The result of `explain`: the arithmetic that reproduces each node, and the nodes that nothing reproduces."""
+"""The result of `explain`: the arithmetic that reproduces each node, and what is known about unexplained nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Band", "ExplainStatus", "ExplainedRun", "NodeExplanation", "PresetMa
 
 
 class ExplainStatus(StrEnum):
-    """How the output of a node can be explained."""
+    """Whether the output of a node has an explanation, and if not, why."""
 
     EXPLAINED = "explained"
     UNEXPLAINED = "unexplained"
@@ -31,7 +31,12 @@ class ExplainStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerUp:
-    """The best arithmetic that does not reproduce a node, and the share of elements that it reproduces."""
+    """The best arithmetic among those that do not reproduce every element of a node.
+
+    Args:
+        variant: Its text.
+        match: Share of elements that it reproduces.
+    """
 
     variant: str
     match: float
@@ -42,9 +47,9 @@ class PresetMatch:
     """A known backend that uses one of the variants for this kind of node.
 
     Args:
-        name: Its name.
+        name: Name of its preset.
         provenance: How its arithmetic is known: "measured", "source" or "memory".
-        detail: What was measured or read.
+        detail: The measurement or the source.
     """
 
     name: str
@@ -58,7 +63,8 @@ class Recorded:
 
     Args:
         reproduces: Whether a program with them reproduces every element.
-        ratio: Their value divided by the quotient of the recorded scales, in the channel where it is furthest from 1.
+        ratio: The multiplier that they represent, divided by the quotient of the recorded scales, in the channel where
+            this ratio is furthest from 1.
     """
 
     reproduces: bool
@@ -88,24 +94,24 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeExplanation(JsonObject):
-    """What explains one output of one node.
+    """The explanation of one output of one node.
 
     Args:
         node: Name of the node.
         op: Its operator.
         tensor: The output.
-        status: The answer.
-        reason: Why there is no better answer, or what it leaves open. None if there is nothing to add.
+        status: Whether it is explained, and if not, why.
+        reason: Why it is not explained, or a remark on the explanation. None if there is nothing to add.
         kind: What the node computes, such as "conv". None if it is not a quantized unit.
         dtypes: Types of its operands and output, such as "uint8 x int8 -> uint8".
         elements: Number of recorded elements of the output, in all samples.
         variants: Texts of the variants that reproduce the node and its siblings, simplest first, one for each function.
             Variants proven to give the same codes for all operands are the same function. If no variant reproduces
-            them, the variant by which wrong elements are counted: that of the siblings, the simplest or the best.
+            them, the variant that wrong elements are counted against: that of the siblings, the simplest or the best.
         members: All these variants, including several per function. Not in the JSON.
         words: The first variant in plain words.
-        alone: How many variants reproduce this node without regard to its siblings. Several names of one function count
-            separately.
+        alone: How many variants reproduce this node, whether or not they reproduce its siblings. Several variants of
+            one function count separately.
         siblings: Number of nodes of the same kind, types and backend whose evidence is pooled, including this node.
         presets: Known backends that use one of these variants.
         match: Share of the elements that the first variant reproduces.
@@ -113,13 +119,13 @@ class NodeExplanation(JsonObject):
             evidence for the answer.
         witness_elements: Number of elements with these values.
         runner_up: The best variant that does not reproduce it.
-        residual: What the best variant leaves unexplained. None if nothing.
+        residual: The error that remains with the best variant. None if there is none.
         tried: Number of variants tried.
         recorded: The recorded multiplier and shift, or None.
-        band: How far a float node is from its replay. None for a quantized node.
+        band: How far a float node's output is from its replay. None for a quantized node.
         accepted: Why an unexplained node does not count as a failure. None if it does.
         on_codes: Whether its output holds codes or is computed from codes.
-        assumed: What the answer assumes beyond the recorded types, as a clause. None if nothing.
+        assumed: An assumption of the explanation that the recorded types do not state, as a clause, or None.
         placements: Texts of the placements of roundings that reproduce a float node, simplest first. The first one is
             in `words`.
     """
@@ -164,7 +170,7 @@ class NodeExplanation(JsonObject):
 
     @property
     def provenance(self) -> Mapping[str, str]:
-        """How the arithmetic of each preset is known, by preset name."""
+        """Provenance and detail of each preset's arithmetic, by preset name."""
         return {preset.name: f"{preset.provenance}: {preset.detail}" for preset in self.presets}
 
 
@@ -176,11 +182,11 @@ class ExplainedRun(JsonObject):
         run: Facts of the run.
         nodes: One entry for each output of each node, in topological order.
         arithmetic: Text of the variant for each kind of node and types, or for a branch of the kind ("lookup.Sigmoid")
-            if one variant does not cover all. This is the content of an arithmetic file.
+            if no variant covers all branches. This is the content of an arithmetic file.
         roundings: Text of the placement of roundings by operator and format ("Add:bfloat16"), or by node
             ("node:bfloat16:add1").
         exceptions: By the keys of `arithmetic`, a clause on how many explained nodes that variant does not reproduce.
-        limits: What may be missing from the answer.
+        limits: The user's limits, which decide what counts as a failure.
     """
 
     json_format = "explain"
@@ -217,20 +223,21 @@ class ExplainedRun(JsonObject):
 
     @property
     def not_looked_at(self) -> tuple[NodeExplanation, ...]:
-        """The nodes on codes that could not be examined: without a kernel, or without their inputs."""
+        """The quantized nodes that could not be examined, because a kernel or an input is missing."""
         left_out = (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT)
         return tuple(node for node in self.nodes if node.on_codes and node.status in left_out)
 
     @property
     def presets(self) -> tuple[tuple[str, int], ...]:
-        """The presets that match most nodes, with their mismatches, best first; empty if none matches half of them.
+        """The presets that match most nodes, each with the number of nodes that it does not match.
 
-        Nodes that only move codes, or were not examined, do not count.
+        Empty if no preset matches more than half of the nodes. Nodes that only move codes, or were not examined, do not
+        count.
         """
         asked = [node for node in self.nodes if node.variants or node.status is ExplainStatus.UNEXPLAINED]
         fits = Counter(name for node in asked for name in {match.name for match in node.presets})
         measured = {match.name for node in asked for match in node.presets if match.provenance == "measured"}
-        # the first preset is the run's own backend, if that matches
+        # The presets of a node begin with the one of the run's own backend, if that matches.
         own = {match.name for node in asked for match in node.presets[:1]}
         misses = sorted((len(asked) - many, name not in measured, name not in own, name) for name, many in fits.items())
         best = [(name, missed) for missed, _, _, name in misses if 2 * missed < len(asked)]
@@ -242,7 +249,10 @@ class ExplainedRun(JsonObject):
 
     @property
     def answered(self) -> bool:
-        """Whether any computed node has an answer. Nodes that only move codes do not count."""
+        """Whether any node that computes could be examined.
+
+        Nodes that only move codes count only if no node was left out.
+        """
         if self.of(ExplainStatus.UNEXPLAINED) or self.of(ExplainStatus.IN_BAND):
             return True
         explained = self.of(ExplainStatus.EXPLAINED)
@@ -251,7 +261,7 @@ class ExplainedRun(JsonObject):
 
     @property
     def shortcomings(self) -> tuple[str, ...]:
-        """A clause for each part of the answer that is missing and was not accepted."""
+        """Clauses on what makes the explanation incomplete or unreliable, except for what the limits allow."""
         found = []
         if not self.run.complete and not self.limits.allow_partial:
             found.append("the recording is incomplete")
@@ -265,13 +275,16 @@ class ExplainedRun(JsonObject):
         )
         left, count = self.limits.not_allowed(lost), sum(node.on_codes for node in self.nodes)
         if len(left) > UNJUDGED_MAX_SHARE * count:
-            found.append(f"{len(left)} of {count} quantized nodes were not examined{_first(left)}")
+            found.append(f"{len(left)} of {count} quantized nodes were not examined{_first_unexamined_text(left)}")
             return tuple(found)
-        found += [f"no {op} was examined{_first(missed)}" for op, missed in self._unseen_operators(left).items()]
+        found += [
+            f"no {op} was examined{_first_unexamined_text(missed)}"
+            for op, missed in self._unseen_operators(left).items()
+        ]
         return tuple(found)
 
     def _unseen_operators(self, left: Sequence[Unmatched]) -> dict[str, list[Unmatched]]:
-        """Group unexamined nodes by operator, for operators on codes without a kernel or any answer."""
+        """Group unexamined tensors by operator, for operators without a kernel of which no node was examined."""
         left_out, no_kernel = {node.tensor for node in self.not_looked_at}, ExplainStatus.NO_KERNEL
         answered = {node.op for node in self.nodes if node.on_codes and node.tensor not in left_out}
         unseen = {node.tensor: node.op for node in self.not_looked_at if node.status is no_kernel}
@@ -286,33 +299,34 @@ class ExplainedRun(JsonObject):
     def exit_code(self) -> int:
         """Exit code of `qdebug explain`.
 
-        It is 3 if the recording is unreliable, nothing in it has an answer, or too many nodes on codes (or all of one
-        operator) were not examined; 1 if a node is unexplained; 0 if not.
+        It is 3 if the recording is unreliable, no node could be examined, or too many quantized nodes (or all of one
+        operator) were not examined; 1 if a node is unexplained; 0 in all other cases.
         """
         if self.shortcomings:
             return 3
         return 1 if any(node.accepted is None for node in self.of(ExplainStatus.UNEXPLAINED)) else 0
 
     def accepting(self, limits: Limits) -> ExplainedRun:
-        """Return the explanation with unexplained nodes accepted as far as the limits allow.
+        """Return the explanation with the user's limits applied: unexplained nodes that they allow are accepted.
 
         Args:
-            limits: Acknowledged nodes, the largest error in steps that needs no explanation, and what may be missing.
+            limits: Acknowledged nodes, the largest error in LSB that needs no explanation, and whether a partial or
+                unfaithful recording is allowed.
         """
         nodes = tuple(
-            replace(node, accepted=_allowed(node, limits)) if node.status is ExplainStatus.UNEXPLAINED else node
+            replace(node, accepted=_reason_accepted(node, limits)) if node.status is ExplainStatus.UNEXPLAINED else node
             for node in self.nodes
         )
         return replace(self, nodes=nodes, limits=limits)
 
 
-def _first(left: Sequence[Unmatched]) -> str:
-    """Name the first of the given tensors, and why it was not examined."""
+def _first_unexamined_text(left: Sequence[Unmatched]) -> str:
+    """Return a clause in parentheses with the first of the given tensors and why it was not examined."""
     reason = f": {left[0].reason}" if left[0].reason else ""
     return f" (the first: {left[0].tensor!r}{reason})"
 
 
-def _allowed(node: NodeExplanation, limits: Limits) -> str | None:
+def _reason_accepted(node: NodeExplanation, limits: Limits) -> str | None:
     """Return why a node needs no explanation, or None if it needs one."""
     known = limits.acknowledgement(node.node)
     if known is not None and not known.expired:

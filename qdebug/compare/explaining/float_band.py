@@ -1,9 +1,9 @@
-"""Float nodes: whether the order and precision of their sums account for the difference from a replay.
+"""Decides whether the order and precision of a float node's sums account for its difference from a replay.
 
 A float kernel may sum in any order, so its output rarely equals the replay bit for bit. The difference is bounded (see
-`qdebug.compare.attribute.band`) and can be estimated from the spread over a few orders. Kernels that first round their
-operands to fewer bits (TF32, bfloat16, float16) are found by doing the same before the replay. Kernels that accumulate
-in 16 bits are found by the size of their error, which is orders of magnitude larger.
+`qdebug.compare.attribute.band`), and can be estimated from the spread over a few orders. A kernel that first rounds its
+operands to fewer bits (TF32, bfloat16, float16) is recognized by doing the same before the replay. A kernel that
+accumulates in 16 bits is recognized by the size of its error, which is orders of magnitude larger.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.arithmetic.patterns.wrong_places import Layout, chance, places
+from qdebug.arithmetic.patterns.wrong_places import Layout, may_be_chance, places
 from qdebug.arithmetic.units import Place
 from qdebug.compare.align.undeclared_quantization import computes_with_codes
 from qdebug.compare.attribute.backend_replay import inputs_of
@@ -59,12 +59,12 @@ from qdebug.replay.registry import keeps_channels_last, run_node
 __all__ = [
     "FloatFinding",
     "FloatReplay",
-    "assumption",
+    "assumption_clause",
     "judge_float",
+    "locate_outliers",
     "output_format",
     "replay_float",
     "rounded_inputs",
-    "wrong_place",
 ]
 
 _SEED = 20250218
@@ -78,15 +78,16 @@ _INPUTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
     {title: _FORMAT_BY_NAME[name].rounded for title, name in _SHORT.items()}
 )
 _OUTPUT = "output"
-_MATRIX = 2
-_AXES_OF_SEQUENCE = 4
-"""Axes of the results of a recurrent layer at all steps: steps, directions, samples, hidden elements."""
-_MOST_BETWEEN = 32
-"""Number of nodes between a tensor and the product that gives its last axis a meaning."""
-"""The rounded part if a node is exact except for its output format."""
+"""The rounded part of a node that is exact except for its output format."""
+_MATRIX_RANK = 2
+_SEQUENCE_RANK = 4
+"""Rank of the result of a recurrent layer for all steps: steps, directions, samples, hidden elements."""
+_MAX_NODES_BETWEEN = 32
+"""Maximum number of nodes to walk upstream, in search of the product that gives the last axis of a tensor a meaning."""
 _ON_CODES = f"codes {_OUTPUT}"
 """Precision of real numbers on the grid of codes with an undeclared scale."""
 _ACCUMULATORS: Mapping[str, float] = MappingProxyType({"fp16": 2.0**-11, "bf16": 2.0**-8})
+"""Unit roundoff of each 16-bit accumulator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +95,12 @@ class FloatFinding:
     """How a node's output compares with a replay on real numbers.
 
     Args:
-        band: The coarsest precision that must be assumed, and how much of its error is present.
+        band: The finest precision that accounts for the error, or float32 if none does, and the size of the error.
         within: Whether that precision accounts for the error.
         match: Share of the elements that equal the replay.
         elements: Number of elements compared.
         reason: What is wrong, or None.
-        likely: The mistake that reproduces every element, as worded in the reason, or None if unknown.
+        likely: The mistake that reproduces every element, in the words of the reason, or None if unknown.
     """
 
     band: Band
@@ -118,7 +119,7 @@ class FloatReplay:
         recorded: The recorded values as real numbers.
         replayed: The replayed values.
         allowed: The allowed norm of their difference, or 0 for an operator that does not round.
-        outside: How the range of the output's format clipped results, as a clause, or None.
+        outside: A clause on results beyond the range of the output's format, or None.
     """
 
     recorded: np.ndarray
@@ -135,8 +136,8 @@ class FloatReplay:
 
 
 @dataclass(slots=True)
-class _Run:
-    """A node's replay in one precision, over all samples, as squared norms."""
+class _SummedError:
+    """Squared norms of a replay's error and of the allowed error, summed over samples."""
 
     error: float = 0.0
     allowed: float = 0.0
@@ -166,8 +167,8 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
         KernelError: The node cannot be replayed.
         RecordingError: A value cannot be read.
     """
-    case = _Case(recording, node, tensor, at)
-    single, equal, total, odd = _Run(), 0, 0, 0
+    case = _FloatNode(recording, node, tensor, at)
+    single, equal, total, odd = _SummedError(), 0, 0, 0
     for place in at:
         recorded_values, replayed, allowed = case.compare(place)
         equal += int(np.count_nonzero((recorded_values == replayed) | (_is_nan(recorded_values) & _is_nan(replayed))))
@@ -177,64 +178,66 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     match = equal / total if total else 1.0
     if equal == total:
         band = Band(precision="exact", ratio=0.0, exact=True)
-        return FloatFinding(band=band, within=True, match=1.0, elements=total, reason=case.out_of_range())
-    spread = case.spread(at[0])
-    band = Band(precision=case.result, ratio=single.ratio, spread=spread)
+        return FloatFinding(band=band, within=True, match=1.0, elements=total, reason=case.clause_of_range())
+    spread = case.error_over_spread(at[0])
+    band = Band(precision=case.output_precision, ratio=single.ratio, spread=spread)
     finding = FloatFinding(band=band, within=False, match=match, elements=total)
     if odd:
         are = "is" if odd == 1 else "are"
         symptom = f"{odd} of {total} elements {are} NaN or infinite in the recording or the replay, not in both"
         likely = mistake_of(recording, node, tensor, at)
-        reason = f"{symptom}: {next(filter(None, map(case.odd, at)))}{_likely(likely)}"
+        reason = f"{symptom}: {next(filter(None, map(case.clause_of_nonfinite, at)))}{_likely_text(likely)}"
         return replace(finding, reason=reason, likely=likely)
     if single.ratio <= 1:
-        return replace(finding, within=True, reason=case.out_of_range())
-    on_codes = case.on_codes(at)
+        return replace(finding, within=True, reason=case.clause_of_range())
+    on_codes = case.error_ratio_on_codes(at)
     if on_codes is not None and on_codes <= 1:
         return replace(finding, band=Band(precision=_ON_CODES, ratio=on_codes, spread=spread), within=True)
     likely = None
-    for precision, ratio in () if on_codes is not None else case.coarser(at):
-        # The band of a narrow accumulator is wide. A mistake that reproduces every element says more.
+    for precision, ratio in () if on_codes is not None else case.coarser_precisions(at):
+        # The error allowed for a 16-bit accumulator is so large that it hides mistakes. So first look for a mistake
+        # that reproduces every element.
         likely = mistake_of(recording, node, tensor, at) if ratio <= 1 and precision.endswith(_ACCUMULATOR) else None
         if ratio <= 1 and likely is None:
             return replace(finding, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
     likely = likely or mistake_of(recording, node, tensor, at)
-    finding, cause = replace(finding, likely=likely), _likely(likely)
+    finding, cause = replace(finding, likely=likely), _likely_text(likely)
     if _rounds_nothing(node) or not single.allowed:
         nothing = f"{node.op} does not round" if _rounds_nothing(node) else "its sums are exact"
         if operators.of(node.op).casts:
             nothing = f"{node.op} has one right result for each element"
-        symptom = f"{total - equal} of {total} elements differ{case.where(at)}; {nothing}"
+        symptom = f"{total - equal} of {total} elements differ{case.clause_of_outliers(at)}; {nothing}"
         return replace(finding, reason=symptom + cause)
-    symptom = f"its error is {single.ratio:.3g} times the rounding bound{case.where(at)}"
+    symptom = f"its error is {single.ratio:.3g} times the rounding bound{case.clause_of_outliers(at)}"
     return replace(finding, reason=symptom + cause)
 
 
-def _likely(mistake: str | None) -> str:
+def _likely_text(mistake: str | None) -> str:
     return "" if mistake is None else f"; likely: {mistake} (reproduces every element)"
 
 
 def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) -> tuple[str, ...]:
-    """Return the short formats to which a product may have rounded its factors, if that accounts for its error.
+    """Return the short formats that a product may have rounded its factors to, if that accounts for its error.
 
     Args:
         recording: The backend's recording.
-        node: A node whose sums in float32 do not account for its output.
-        tensor: That output.
+        node: A node whose error exceeds the bound for float32 sums.
+        tensor: Its output.
         place: The sample and step to examine.
 
     Returns:
-        Names of formats, usually both or neither of TF32 and float16. Empty for other operators and unrecorded tensors.
+        Names of formats. TF32 and float16 have equally many digits, so usually both or neither fit. Empty for other
+            operators and unrecorded tensors.
     """
     try:
-        case = _Case(recording, node, tensor, [place])
-        return tuple(case.rounding(place))
+        case = _FloatNode(recording, node, tensor, [place])
+        return tuple(case.possible_input_formats(place))
     except (KernelError, NotRecordedError):
         return ()
 
 
-def wrong_place(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> str | None:
-    """Return a clause on where the outliers of a float node's error lie, or None if they are scattered.
+def locate_outliers(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> str | None:
+    """Return a clause on where the outliers among a float node's errors lie, or None if they are scattered.
 
     Args:
         recording: The backend's recording.
@@ -243,18 +246,22 @@ def wrong_place(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
         at: Samples and steps. Only the first is examined.
     """
     try:
-        return (_Case(recording, node, tensor, at[:1]).where(at).removeprefix(", ") or None) if at else None
+        return (
+            (_FloatNode(recording, node, tensor, at[:1]).clause_of_outliers(at).removeprefix(", ") or None)
+            if at
+            else None
+        )
     except (KernelError, NotRecordedError):
         return None
 
 
-def assumption(recording: Recording, tensor: str, band: Band) -> str | None:
-    """Return the assumption that a precision makes beyond the recorded type, as a clause, or None.
+def assumption_clause(recording: Recording, tensor: str, band: Band) -> str | None:
+    """Return a clause on the rounding that a precision assumes and the recorded type does not state, or None.
 
     Args:
         recording: The backend's recording.
         tensor: The output of a node.
-        band: What accounts for its error.
+        band: The precision that accounts for its error.
     """
     if band.precision == _ON_CODES:
         node = recording.graph.producer(tensor)
@@ -286,10 +293,10 @@ def replay_float(recording: Recording, node: Node, tensor: str, place: Place, pr
         KernelError: The node cannot be replayed.
         RecordingError: A value cannot be read.
     """
-    case = _Case(recording, node, tensor, [place])
+    case = _FloatNode(recording, node, tensor, [place])
     number, _, rounded_part = precision.partition(" ")
-    if precision == _ON_CODES and (grid := case.grid([place])) is not None:
-        recorded_values, replayed, allowed, _ = case.beside_codes(place, grid)
+    if precision == _ON_CODES and (grid := case.code_grid([place])) is not None:
+        recorded_values, replayed, allowed, _ = case.compare_with_codes(place, grid)
         return FloatReplay(recorded=recorded_values, replayed=replayed, allowed=allowed)
     number = "" if rounded_part == _OUTPUT else number
     narrow = _ACCUMULATORS.get(number) if rounded_part == _ACCUMULATOR else None
@@ -297,11 +304,11 @@ def replay_float(recording: Recording, node: Node, tensor: str, place: Place, pr
         place, cast=_INPUTS.get(number), bias=rounded_part != "inputs", narrow=narrow
     )
     allowed = 0.0 if _rounds_nothing(node) else allowed
-    return FloatReplay(recorded=recorded_values, replayed=replayed, allowed=allowed, outside=case.out_of_range())
+    return FloatReplay(recorded=recorded_values, replayed=replayed, allowed=allowed, outside=case.clause_of_range())
 
 
 def _rounds_nothing(node: Node) -> bool:
-    """Return whether an operator selects or converts values, so that there is only one right answer."""
+    """Return whether an operator selects or casts values, so that each element has only one right result."""
     row = operators.of(node.op)
     return (row.rounds_nothing and not row.converts_codes) or row.casts
 
@@ -328,16 +335,16 @@ def _difference(recorded_values: np.ndarray, replayed: np.ndarray) -> np.ndarray
         return np.nan_to_num(recorded_values.astype(np.float64) - replayed.astype(np.float64), nan=0.0)
 
 
-class _Case:
-    """One float node."""
+class _FloatNode:
+    """One output of a float node, compared with its replay at samples and steps of choice."""
 
     def __init__(self, recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> None:
         self._recording, self._node, self._tensor = recording, node, tensor
         self._form, self._opset = real_form(node, recording.graph.opset)
         self._short = output_format(recording, self._form, tensor, at)
         self._outside: dict[Place, OutOfRange] = {}  # results that overflow or underflow their format
-        # True if a reduced input precision explains nearly all elements, so no other cause is needed
-        self._lone = False
+        # Whether inputs of a reduced precision explain nearly all elements. A narrow accumulator is then ruled out.
+        self._reduced_inputs_suffice = False
 
     def compare(
         self,
@@ -381,16 +388,16 @@ class _Case:
                 replayed,
                 narrow_sums_error(self._form, values, replayed, self._opset, narrow) or 0.0,
             )
-        replayed = self._in_format(recorded, replayed, values, place)
+        replayed = self._limited_to_format(recorded, replayed, values, place)
         if _rounds_nothing(self._node) and replayed.dtype == np.float64 and recorded.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 single = np.array_equal(recorded, recorded.astype(np.float32), equal_nan=True)
-            storage_dtype = np.float32 if single else recorded.dtype  # a float64 constant may be kept in float32
+            storage_dtype = np.float32 if single else recorded.dtype  # backends may store a float64 constant as float32
             replayed = replayed.astype(storage_dtype).astype(recorded_values.dtype)
         number_format = SINGLE if self._short is None else self._short
         format_unit = unit_roundoff(recorded_values.dtype) if self._short is None else number_format.unit
         is_coarse = format_unit > FLOAT32_UNIT_ROUNDOFF
-        # The step of a format is constant below its normal numbers.
+        # Rounding to the format: relative to the value, except for subnormal numbers, whose spacing is constant.
         steps = (
             np.hypot(
                 format_unit * finite_norm(recorded_values), number_format.subnormal / 2 * np.sqrt(recorded_values.size)
@@ -398,14 +405,14 @@ class _Case:
             if is_coarse
             else 0.0
         )
-        if operators.of(self._form.op).product:  # products may be summed in a higher precision than the result's
+        if operators.of(self._form.op).product:  # its sums may be more precise than the format of the result
             sums = allowed_error(self._form, values, replayed, self._opset, FLOAT32_UNIT_ROUNDOFF)
             return recorded_values, replayed, float(np.hypot(sums, steps))
         sums = allowed_error(self._form, values, replayed, self._opset, max(FLOAT32_UNIT_ROUNDOFF, format_unit))
         return recorded_values, replayed, float(np.hypot(sums, steps))
 
-    def odd(self, place: Place) -> str | None:
-        """Return a clause on the first element that is finite on one side only, and why, or None."""
+    def clause_of_nonfinite(self, place: Place) -> str | None:
+        """Return a clause on the first element that is finite on one side only, with the cause if known, or None."""
         recorded_values, replayed, _ = self.compare(place)
         alone = np.argwhere(_is_finite(recorded_values) != _is_finite(replayed))
         if not alone.size:
@@ -428,23 +435,22 @@ class _Case:
         ).sentence
 
     @property
-    def result(self) -> str:
-        """The precision of the node's output, as named in `Band`."""
+    def output_precision(self) -> str:
+        """The precision that the output's format alone implies, as named in `Band`."""
         short = None if self._short is None else self._short.name
         return next((f"{title} {_OUTPUT}" for title, name in _SHORT.items() if name == short), "fp32")
 
-    def out_of_range(self) -> str | None:
-        """Return a clause on how the range of the output's format clipped results, or None."""
+    def clause_of_range(self) -> str | None:
+        """Return a clause on results beyond the range of the output's format, or None."""
         exceedances = list(self._outside.values())
         return reduce(OutOfRange.merge, exceedances).sentence if exceedances else None
 
-    def _in_format(
+    def _limited_to_format(
         self, recorded: np.ndarray, replayed: np.ndarray, values: Mapping[str, np.ndarray], place: Place
     ) -> np.ndarray:
-        """Return a replay limited to the range of the recorded values' format.
+        """Return a replay in which values beyond the range of the output's format are handled as in the recording.
 
-        Overflowing values become infinite or the largest number, and subnormal values may be flushed to zero, whichever
-        was recorded.
+        Overflowing values become infinite or the largest number, and subnormal values may become zero.
         """
         short = SINGLE if self._short is None and recorded.dtype == np.float32 else self._short
         if short is None or replayed.dtype.kind != "f" or _rounds_nothing(self._node):
@@ -453,8 +459,11 @@ class _Case:
         self._outside[place], ended = out_of_range(short, replayed, recorded, noise=noise)
         return np.where(ended, recorded.astype(np.float32).astype(replayed.dtype), replayed)
 
-    def grid(self, at: Sequence[Place]) -> Grid | None:
-        """Return the grid of codes that the values lie on, in a run that stores real values instead of codes."""
+    def code_grid(self, at: Sequence[Place]) -> Grid | None:
+        """Return the grid of codes that the output's real values lie on.
+
+        None if there is no such grid, or the run stores codes as codes.
+        """
         recording, tensor = self._recording, self._tensor
         if recording.graph.tensors[tensor].quant is not None or is_off_grid(recording.load(tensor, *at[0])):
             return None
@@ -465,12 +474,12 @@ class _Case:
             else None
         )
 
-    def beside_codes(self, place: Place, grid: Grid) -> tuple[np.ndarray, np.ndarray, float, int]:
-        """Compare the recorded values with the replay rounded to codes, ignoring what lies beyond the grid's range.
+    def compare_with_codes(self, place: Place, grid: Grid) -> tuple[np.ndarray, np.ndarray, float, int]:
+        """Compare the recorded values with the replay, clipped to the grid's range, allowing for a rounding to codes.
 
         Returns:
-            The recorded values, the replay, the allowed norm of their difference, and how many elements are further off
-                than any rounding explains.
+            The recorded values, the clipped replay, the allowed norm of their difference, and the number of elements
+                whose error is too large for a rounding to codes.
         """
         recorded_values, replayed, allowed = self.compare(place)
         values = inputs_of(self._recording, self._form, place)
@@ -478,21 +487,21 @@ class _Case:
         allowed = float(np.hypot(allowed, np.sqrt(allowed_squares(grid, recorded_values.size, noise))))
         return recorded_values, clipped_replay, allowed, beyond_steps(grid, clipped_replay, recorded_values, noise)
 
-    def on_codes(self, at: Sequence[Place]) -> float | None:
-        """Return the error divided by the error that rounding to codes allows, or None if there is no grid."""
-        grid = self.grid(at)
+    def error_ratio_on_codes(self, at: Sequence[Place]) -> float | None:
+        """Return the error norm divided by the norm that a rounding to codes allows, or None if there is no grid."""
+        grid = self.code_grid(at)
         if grid is None:
             return None
-        run = _Run()
+        run = _SummedError()
         for place in at:
-            recorded_values, clipped_replay, allowed, unexplained_count = self.beside_codes(place, grid)
+            recorded_values, clipped_replay, allowed, unexplained_count = self.compare_with_codes(place, grid)
             if unexplained_count:
                 return np.inf
             run.add(_difference(recorded_values, clipped_replay), allowed)
         return run.ratio
 
-    def coarser(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
-        """Yield the coarser precisions, finest first, with the error divided by the error that each allows."""
+    def coarser_precisions(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
+        """Yield the precisions coarser than float32, finest first, each with the error norm divided by its bound."""
         if not operators.of(self._form.op).product:
             return
         for name, cast in _INPUTS.items():
@@ -504,14 +513,17 @@ class _Case:
                 yield f"{name} {_ACCUMULATOR}", self._ratio(at, cast=_INPUTS[name], narrow=unit)
 
     def _may_have_been_summed_in(self, name: str, at: Sequence[Place]) -> bool:
-        """Return whether the output has no more digits than sums in a short format can have. A bias may add some."""
+        """Return whether the output could be sums in a short format, judging by its number of digits.
+
+        A bias may add digits, so with a bias the answer is yes.
+        """
         if len(self._form.inputs) > 2:
             return True
         outputs = (self._recording.load(self._tensor, *place) for place in at)
         return all(is_exact_in(_in_common_format(values), _FORMAT_BY_NAME[_SHORT[name]]) for values in outputs)
 
-    def rounding(self, place: Place) -> Iterator[str]:
-        """Yield the formats to which the inputs may have been rounded, so that float32 sums account for the rest."""
+    def possible_input_formats(self, place: Place) -> Iterator[str]:
+        """Yield the formats of the inputs for which the bound of float32 sums accounts for the error."""
         if not operators.of(self._form.op).product:
             return
         recorded_values, replayed, allowed = self.compare(place)
@@ -532,18 +544,23 @@ class _Case:
         bias: bool = True,
         narrow: float | None = None,
     ) -> float:
-        run = _Run()
+        run = _SummedError()
         for place in at:
             recorded_values, replayed, allowed = self.compare(place, cast=cast, bias=bias, narrow=narrow)
             if not _is_error_everywhere(recorded_values, replayed):
-                self._lone = True
-            if narrow is not None and (self._lone or not _is_error_everywhere(*self.compare(place)[:2])):
+                self._reduced_inputs_suffice = True
+            if narrow is not None and (
+                self._reduced_inputs_suffice or not _is_error_everywhere(*self.compare(place)[:2])
+            ):
                 return np.inf
             run.add(_difference(recorded_values, replayed), allowed)
         return run.ratio
 
-    def spread(self, place: Place) -> float | None:
-        """Return the error norm divided by the largest effect of reordering the sums, or None for a fixed order."""
+    def error_over_spread(self, place: Place) -> float | None:
+        """Return the error norm divided by the largest effect of reordering the sums.
+
+        None if the operator's sums cannot be reordered, or reordering has no effect.
+        """
         values = inputs_of(self._recording, self._form, place)
         arrays = [values[name] for name in self._form.inputs if name]
         rng = np.random.default_rng(_SEED)
@@ -565,15 +582,15 @@ class _Case:
         error = finite_norm(_difference(self.compare(place)[0], plain))
         return error / largest if largest else None
 
-    def where(self, at: Sequence[Place]) -> str:
-        """Return a clause on where the outliers of the error lie, or "" if they are scattered."""
+    def clause_of_outliers(self, at: Sequence[Place]) -> str:
+        """Return a clause on where the outliers among the errors lie, or "" if they are scattered."""
         recorded_values, replayed, allowed = self.compare(at[0])
         error = np.abs(_difference(recorded_values, replayed))
         if recorded_values.ndim < 2 or not error.size:
             return ""
         is_outlier = error > OUTLIER_ERROR_RATIO * self._rounding_of_elements(at[0], replayed, allowed)
         axes = recorded_values.ndim - 1
-        vectors = recorded_values.ndim == _MATRIX or self._holds_vectors()
+        vectors = recorded_values.ndim == _MATRIX_RANK or self._holds_vectors()
         last = vectors or keeps_channels_last(self._form)
         spatial = tuple(range(axes - 1) if last else range(1, axes))
         first = "row" if vectors and axes == 1 else "step" if self._has_steps(recorded_values.ndim) else "sample"
@@ -584,8 +601,8 @@ class _Case:
         reported_patterns = outlier_patterns[
             : 2 if outlier_patterns and outlier_patterns[0].pattern == "block_tail" else 1
         ]
-        clause = "".join(f", {place.detail}" for place in reported_patterns) or _by_sign(is_outlier, replayed)
-        if np.unique(recorded_values[is_outlier]).size == 1 and not chance(0.5, outlier_count):
+        clause = "".join(f", {place.detail}" for place in reported_patterns) or _clause_of_sign(is_outlier, replayed)
+        if np.unique(recorded_values[is_outlier]).size == 1 and not may_be_chance(0.5, outlier_count):
             clause = clause or f", {outlier_count} of {is_outlier.size} elements"
             clause += f", all {float(recorded_values[is_outlier][0]):g} (possibly never written)"
         return clause
@@ -593,12 +610,12 @@ class _Case:
     def _has_steps(self, axes: int) -> bool:
         """Return whether the first axis of the result counts the steps of a sequence."""
         is_recurrent = operators.plain(self._form).recurrent and not self._form.attrs.get("layout")
-        return is_recurrent and axes == _AXES_OF_SEQUENCE
+        return is_recurrent and axes == _SEQUENCE_RANK
 
     def _holds_vectors(self) -> bool:
-        """Return whether the last axis counts features: the nearest product before it is one of matrices."""
+        """Return whether the last axis counts features, because the nearest product upstream is a matrix product."""
         node: Node | None = self._form
-        for _ in range(_MOST_BETWEEN):
+        for _ in range(_MAX_NODES_BETWEEN):
             if node is None or not node.inputs:
                 return False
             row = operators.plain(node)
@@ -610,7 +627,7 @@ class _Case:
         return False
 
     def _rounding_of_elements(self, place: Place, replayed: np.ndarray, allowed: float) -> np.ndarray | float:
-        """Return the error of each element by rounding: in a short format, a share of its own magnitude."""
+        """Return the expected rounding error: the same for all elements, or for short formats relative to each one."""
         if self._short is None or not operators.of(self._form.op).product:
             return max(allowed / math.sqrt(replayed.size), 1e-300)
         values = inputs_of(self._recording, self._form, place)
@@ -618,20 +635,22 @@ class _Case:
         return np.asarray(sums / math.sqrt(replayed.size) + self._short.unit * np.abs(replayed.astype(np.float64)))
 
 
-def _by_sign(is_outlier: np.ndarray, replayed: np.ndarray) -> str:
-    """Return a clause saying that exactly the elements of one sign are wrong, or "" if that is not so."""
+def _clause_of_sign(is_outlier: np.ndarray, replayed: np.ndarray) -> str:
+    """Return a clause if the wrong elements are exactly those that should have one sign, or ""."""
     for sign, has_sign in (("negative", replayed < 0), ("positive", replayed > 0)):
         if (
             np.array_equal(is_outlier, has_sign)
             and not has_sign.all()
-            and not chance(0.5, int(np.count_nonzero(is_outlier)))
+            and not may_be_chance(0.5, int(np.count_nonzero(is_outlier)))
         ):
             return f", exactly the elements that should be {sign}"
     return ""
 
 
 def output_format(recording: Recording, form: Node, tensor: str, at: Sequence[Place]) -> ShortFormat | None:
-    """Return the short format of an output, or the one it was rounded to before being stored as float32, or None.
+    """Return the short float format of an output, or None.
+
+    An output in float32 counts as short if all its values are representable in a short format.
 
     Args:
         recording: The run.
@@ -654,7 +673,7 @@ def output_format(recording: Recording, form: Node, tensor: str, at: Sequence[Pl
 
 
 def _is_error_everywhere(recorded_values: np.ndarray, replayed: np.ndarray) -> bool:
-    """Return whether an error is spread over all elements, as rounding errors are, rather than a mistake in a few.
+    """Return whether most elements contribute to an error, as with rounding, and not only a few outliers.
 
     Elements that are 0 on both sides, as after a Relu, do not count.
     """
@@ -667,10 +686,10 @@ def _is_error_everywhere(recorded_values: np.ndarray, replayed: np.ndarray) -> b
 
 
 def _reordered(form: Node, arrays: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray] | None:
-    """Permute the terms of every sum consistently in both operands, or return None for unsupported operators."""
+    """Return the operands with the terms of each sum in random order, or None if the operator is not supported."""
     row = operators.of(form.op)
     if row.plain != row.name:
-        return None  # an activation computed along with the sums hides their order
+        return None  # the effect of the order cannot be measured behind a fused activation
     if row.sums is Sums.FILTER and form.attrs.get("group", 1) == 1:
         axis = -1 if keeps_channels_last(form) else 1
         order = rng.permutation(arrays[1].shape[1])

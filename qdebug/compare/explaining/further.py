@@ -1,7 +1,7 @@
-"""Other causes of a wrong result if no known mistake of the operator reproduces all of it.
+"""Causes of a wrong result that no known mistake of the operator reproduces.
 
-The first match is reported: a simple relation between the result and the right one, an operand that is weighted or read
-differently or replaced by a different tensor, or a mistake in one part of the result while the rest is right.
+The first match is reported: a simple relation between the result and the right one, an operand that has another weight,
+is misread or is replaced by another tensor, or a mistake in one part of the result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def further_cause(
     in_layer: bool = True,
     roundings: bool = True,
 ) -> str | None:
-    """Return the cause of a wrong output that no known mistake of the operator reproduces, or None if none is found.
+    """Return the cause of an output that no known mistake of the operator reproduces, as a clause, or None.
 
     A mistake is reported as likely, a relation to the right result as a fact.
 
@@ -42,8 +42,8 @@ def further_cause(
         node: A node whose replay does not reproduce its output.
         tensor: The output, of real numbers, whole sums or codes.
         places: Samples and steps to examine.
-        in_layer: Whether to search inside the layer that the node ends, if its inner tensors were not recorded.
-        roundings: Whether numbers of fewer digits are mistakes.
+        in_layer: Whether to search inside the fused layer that the node ends, if nothing else is found.
+        roundings: Whether a rounding to a shorter float format counts as a mistake.
     """
     if not places:
         return None
@@ -62,22 +62,25 @@ def further_cause(
     return None if inside is None else f"{LIKELY}{inside}"
 
 
-def with_further_cause(left: Residual, finding: SearchResult) -> Residual:
-    """Return the residual of a search with a cause added, if a real-valued mistake reproduces the codes.
+def with_further_cause(residual: Residual, finding: SearchResult) -> Residual:
+    """Return the residual of a search, with the cause replaced by one from `further_cause` if there is one.
+
+    Residuals with errors of at most one LSB are returned unchanged, because a rounding explains them.
 
     Args:
-        left: The residual, which no known mistake on codes reproduces.
+        residual: The residual of a node that no known mistake on codes reproduces.
         finding: The search result of the node.
     """
-    if left.reproduces or left.max_lsb <= 1 or left.pattern in _PLAIN_PATTERNS:
-        return left
+    if residual.reproduces or residual.max_lsb <= 1 or residual.pattern in _CONCLUSIVE_PATTERNS:
+        return residual
     source = finding.source
-    recording, in_layer = with_understood_graph(source.recording), left.pattern != "factor"  # that has many causes
+    recording = with_understood_graph(source.recording)
+    in_layer = residual.pattern != "factor"  # many different mistakes inside a layer scale its output
     cause = further_cause(recording, source.node, source.tensor, source.places, in_layer=in_layer)
     if cause is None:
-        return left
-    return replace(left, likely=cause.removeprefix(LIKELY), reproduces=EVERY in cause)
+        return residual
+    return replace(residual, likely=cause.removeprefix(LIKELY), reproduces=EVERY in cause)
 
 
-_PLAIN_PATTERNS = frozenset(("clamp", "one_code"))
-"""Patterns of codes that say as much as a mistake. Errors of one code are those of rounding."""
+_CONCLUSIVE_PATTERNS = frozenset(("clamp", "one_code"))
+"""Patterns of wrong codes that describe the cause as well as a mistake would."""

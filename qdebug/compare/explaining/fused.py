@@ -1,4 +1,4 @@
-"""What a runtime computes inside fused layers, replayed from the tensors recorded around them.
+"""Replays tensors inside fused layers from the tensors recorded around them.
 
 A runtime that fuses nodes outputs only the last result of a layer. The tensors inside are computed here as the graph
 states, one operation at a time in float32, so that the last result can be compared with the recorded one.
@@ -30,26 +30,27 @@ __all__ = ["Chain", "WithFused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Nodes between recorded tensors and a tensor that was not recorded.
+    """The nodes that compute an unrecorded tensor from recorded ones.
 
     Args:
         nodes: The nodes, in topological order.
         reads: The recorded tensors that they read: inputs, results of other layers, constants.
-        handed_on: What some of their inputs really are, because they are not rounded to codes inside the layer.
+        unquantized_inputs: The tensor before quantization, by the dequantized tensor that it replaces. Empty if numbers
+            are rounded to codes inside the layer.
     """
 
     nodes: tuple[Node, ...]
     reads: tuple[str, ...]
-    handed_on: Mapping[str, str]
+    unquantized_inputs: Mapping[str, str]
 
     @property
     def makes_codes(self) -> bool:
-        """Whether numbers are quantized inside."""
+        """Whether any node quantizes."""
         return any(map(_makes_codes, self.nodes))
 
     @property
-    def sums(self) -> bool:
-        """Whether real numbers are summed inside, which backends may do in a different order."""
+    def has_real_sums(self) -> bool:
+        """Whether any node sums many numbers, which backends may do in a different order."""
         rows = [operators.plain(node) for node in self.nodes]
         return any(row.sums is not None and row.sums is not Sums.OPERANDS for row in rows)
 
@@ -64,9 +65,8 @@ class WithFused(View):
 
     Args:
         recording: The recording.
-        arithmetic: How codes inside are computed.
-        rounded: Whether numbers are rounded to codes where the graph says so inside a layer, instead of being passed on
-            unchanged.
+        arithmetic: The arithmetic of quantized nodes inside layers.
+        rounded: Whether a quantization inside a layer rounds to codes. If not, real numbers pass through it unchanged.
     """
 
     def __init__(self, recording: Recording, arithmetic: Arithmetic | None = None, *, rounded: bool = True) -> None:
@@ -74,15 +74,19 @@ class WithFused(View):
         self._rounded = rounded
         self._arithmetic = arithmetic or Arithmetic()
         self._chains: dict[str, Chain | None] = {}
-        self._order = {node.name: place for place, node in enumerate(recording.graph.nodes)}
+        self._node_order = {node.name: place for place, node in enumerate(recording.graph.nodes)}
         self._last: tuple[tuple[str, int, int], np.ndarray] | None = None
 
     def with_values(self, values: Mapping[str, np.ndarray]) -> WithFused:
-        """Return this recording with other values of some recorded tensors, the same in all samples."""
+        """Return this recording with the values of some recorded tensors replaced, the same in all samples."""
         return WithFused(View(self._recording, constants=values), self._arithmetic, rounded=self._rounded)
 
     def with_nodes(self, nodes: Mapping[str, Sequence[Node]]) -> WithFused:
-        """Return this recording with other nodes in place of each of some names, with the same outputs."""
+        """Return this recording with some nodes of its graph replaced.
+
+        Args:
+            nodes: By name of a node, the nodes that replace it and compute its outputs.
+        """
         graph = self.graph
         changed = Graph(
             [each for node in graph.nodes for each in nodes.get(node.name, (node,))],
@@ -101,18 +105,18 @@ class WithFused(View):
 
     def _find_chain(self, tensor: str) -> Chain | None:
         graph, nodes = self.graph, dict[str, Node]()
-        reads, handed_on = dict[str, None](), dict[str, str]()
+        reads, unquantized_inputs = dict[str, None](), dict[str, str]()
         waiting = [tensor]
         while waiting:
             name = waiting.pop()
-            if name in reads or name in handed_on:
+            if name in reads or name in unquantized_inputs:
                 continue
             if self._is_recorded(name):
                 reads[name] = None
                 continue
             unquantized = None if self._rounded else self._tensor_before_codes(name)
             if unquantized is not None:
-                handed_on[name] = unquantized
+                unquantized_inputs[name] = unquantized
                 waiting.append(unquantized)
                 continue
             node = graph.producer(name)
@@ -123,14 +127,13 @@ class WithFused(View):
                 waiting += [each for each in node.inputs if each]
         if not nodes:
             return None
-        order = sorted(nodes.values(), key=lambda node: self._order[node.name])
-        return Chain(nodes=tuple(order), reads=tuple(reads), handed_on=handed_on)
+        order = sorted(nodes.values(), key=lambda node: self._node_order[node.name])
+        return Chain(nodes=tuple(order), reads=tuple(reads), unquantized_inputs=unquantized_inputs)
 
     def _tensor_before_codes(self, tensor: str) -> str | None:
-        """Return the tensor that was quantized inside a layer and then dequantized to a given tensor, or None.
+        """Return the unquantized tensor that was quantized inside a layer and dequantized to a given tensor, or None.
 
-        Codes are dequantized by an operator, or by a cast, a subtraction of the zero point and a multiplication by the
-        scale.
+        A dequantization is one operator, or a cast, a subtraction of the zero point and a product with the scale.
         """
         node, passed_kinds = self.graph.producer(tensor), list[str]()
         while node is not None and not self._is_recorded(node.outputs[0]) and any(node.inputs[:1]):
@@ -184,8 +187,8 @@ class WithFused(View):
             self._last = key, self._compute(chain, tensor, sample, step)
         return self._last[1]
 
-    def rounding(self, node: Node, sample: int, step: int) -> float:
-        """Return the norm of the float32 rounding error of a node and those before it in its layer."""
+    def rounding_norm(self, node: Node, sample: int, step: int) -> float:
+        """Return a bound for the norm of the float32 rounding error of a node and the nodes before it in its layer."""
         largest, count = 0.0, 1
         for name in node.inputs:
             chain = self.chain(name) if name else None
@@ -205,8 +208,8 @@ class WithFused(View):
         return None if self.chain(tensor) is not None else self._recording.outline(tensor, sample, step)
 
     def _compute(self, chain: Chain, tensor: str, sample: int, step: int) -> np.ndarray:
-        nodes = [self._reading(node, chain.handed_on) for node in chain.nodes]
-        target = chain.handed_on.get(tensor, tensor)
+        nodes = [self._with_unquantized_inputs(node, chain.unquantized_inputs) for node in chain.nodes]
+        target = chain.unquantized_inputs.get(tensor, tensor)
 
         def run(node: Node, computed_tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
             names = dict.fromkeys(filter(None, node.inputs))
@@ -224,16 +227,21 @@ class WithFused(View):
         return result
 
     @staticmethod
-    def _reading(node: Node, handed_on: Mapping[str, str]) -> Node:
-        """Return a node that reads real numbers instead of the dequantized codes they would become."""
-        return replace(node, inputs=tuple(handed_on.get(name, name) for name in node.inputs))
+    def _with_unquantized_inputs(node: Node, unquantized_inputs: Mapping[str, str]) -> Node:
+        """Return a node that reads tensors as they were before quantization inside the layer."""
+        return replace(node, inputs=tuple(unquantized_inputs.get(name, name) for name in node.inputs))
 
     def run(self, node: Node, values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Compute a node on codes if it is one between codes, or on real numbers, with sums as exact as possible.
+        """Compute a node: on codes if it is quantized, else on real numbers.
+
+        Sums over dequantized inputs are computed in float64 and then rounded to float32.
 
         Args:
             node: The node.
             values: Its inputs as stored.
+
+        Returns:
+            Its outputs by name.
 
         Raises:
             KernelError: It cannot be replayed.
@@ -244,7 +252,6 @@ class WithFused(View):
         out = graph.tensors.get(node.outputs[0])
         output_quant = None if out is None else out.quant
         first = graph.tensors.get(next(iter(node.inputs), ""))
-        # the node passes its input's codes on
         passes_codes_on = output_quant is not None and first is not None and output_quant == first.quant
         if output_quant is not None and not passes_codes_on:
             raise KernelError(f"Node {node.name!r} ({node.op}) returns codes, but its input is not quantized.")

@@ -1,7 +1,7 @@
 """The cause of a wrong result of a fused layer, whose inner tensors were not recorded. Begin at `cause_inside`.
 
-Tried are a node that is left out, applied twice or moved, then each mistake of each single node, then one misreading of
-several operands.
+Three kinds of causes are tried in order: one node that is left out, applied twice or swapped with the next; a mistake
+of a single node; one misreading that several operands share.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 
 from qdebug.arithmetic.mistakes.readings import misreadings
-from qdebug.compare.explaining.claims import LIKELY, MOST_SAID, ONE_OFF
+from qdebug.compare.explaining.claims import LIKELY, MAX_REPORTED_MISTAKES, ONE_OFF
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.wrong_node import WrongNode
 from qdebug.errors import KernelError, NotRecordedError, UsageError
@@ -27,13 +27,13 @@ Place = tuple[int, int]
 
 
 def is_far_off(recording: Recording, node: Node, tensor: str, places: Sequence[Place]) -> bool:
-    """Return whether a node's output is far from its replay in a sample, also if it ends a fused layer.
+    """Return whether a node's output is far from its replay. If the node ends a fused layer, the layer is replayed.
 
     Args:
         recording: The run.
         node: The node.
         tensor: Its output.
-        places: Samples and steps to examine.
+        places: Samples and steps. Only the first is compared.
     """
     try:
         return WrongNode(WithFused(recording), node, tensor, places).is_far_off
@@ -42,7 +42,7 @@ def is_far_off(recording: Recording, node: Node, tensor: str, places: Sequence[P
 
 
 def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
-    """Return the mistakes inside a layer that reproduce its whole output, in words, with their nodes.
+    """Return a clause with the mistakes inside a fused layer that reproduce its output, and the nodes that make them.
 
     Args:
         layers: The run with tensors inside its layers computed.
@@ -51,41 +51,52 @@ def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Pl
         places: Samples and steps to examine.
 
     Returns:
-        The clause, or None if no node or more than two may have one, or if the output is not far enough off to tell.
+        The clause. None if no mistake fits, if more than two fit, or if the error is too small to tell mistakes apart.
     """
     chains = [chain for name in node.inputs if name and (chain := layers.chain(name)) is not None]
     if not chains or any(chain.makes_codes for chain in chains) or not places:
         return None
     names = {inner.name for chain in chains for inner in chain.nodes}
     nodes = [*(inner for inner in layers.graph.nodes if inner.name in names), node]
-    rearranged = _other_structure(layers, nodes, tensor, places)
+    rearranged = _rearrangement_clause(layers, nodes, tensor, places)
     if rearranged is not None:
         return rearranged
-    clauses = _clauses(layers, nodes, tensor, places, WrongNode.cause_inside)
+    clauses = _mistakes_of_nodes(layers, nodes, tensor, places, WrongNode.cause_inside)
     if not clauses:
-        shared = _shared_misreading(layers, node, tensor, places)
+        shared = _shared_misreading_clause(layers, node, tensor, places)
         if shared is not None:
             return shared
-        clauses = _clauses(layers, nodes, tensor, places, WrongNode.part)
+        clauses = _mistakes_of_nodes(layers, nodes, tensor, places, WrongNode.find_mistake_in_part)
     exact_clauses = [(clause, claim) for clause, claim in clauses if not claim.startswith(ONE_OFF)]
     clauses = exact_clauses or clauses
-    if not 0 < len(clauses) <= MOST_SAID:
+    if not 0 < len(clauses) <= MAX_REPORTED_MISTAKES:
         return None
     claim = next((claim for _, claim in clauses if claim.startswith(ONE_OFF)), clauses[0][1])
     return f"{', or '.join(clause for clause, _ in clauses)}, inside the layer ({claim}"
 
 
-def _clauses(
+def _mistakes_of_nodes(
     layers: WithFused,
     nodes: Sequence[Node],
     tensor: str,
     places: Sequence[Place],
     cause_of: Callable[[WrongNode], str | None],
 ) -> list[tuple[str, str]]:
-    """Return the mistake of each node that may have one, and how exactly it reproduces the layer's output."""
+    """Return the mistakes of single nodes that reproduce a layer's output.
+
+    Args:
+        layers: The run with tensors inside its layers computed.
+        nodes: The nodes of the layer, in order.
+        tensor: The output of the layer.
+        places: Samples and steps to examine.
+        cause_of: Returns the mistake of a node as a clause, or None.
+
+    Returns:
+        For each node with a mistake, a clause on it, and how exactly it reproduces the output.
+    """
     clauses: list[tuple[str, str]] = []
     for at, node in enumerate(nodes[: None if len(nodes[-1].outputs) == 1 else -1]):
-        later = _depending(nodes[at + 1 :], node)
+        later = _dependent_nodes(nodes[at + 1 :], node)
         if node is not nodes[-1] and not later:
             continue
         with suppress(KernelError, NotRecordedError, UsageError):
@@ -97,33 +108,33 @@ def _clauses(
     return clauses
 
 
-def _other_structure(layers: WithFused, nodes: Sequence[Node], tensor: str, places: Sequence[Place]) -> str | None:
-    """Return how a layer with the same nodes, but one left out, applied twice or moved, reproduces its output."""
+def _rearrangement_clause(layers: WithFused, nodes: Sequence[Node], tensor: str, places: Sequence[Place]) -> str | None:
+    """Return a clause if a layer with one node left out, applied twice or moved reproduces the output, or None."""
     with suppress(KernelError, NotRecordedError, UsageError):
         case = WrongNode(layers, nodes[-1], tensor, places)
         if not case.is_far_off:
             return None
         clauses = []
-        for clause, changed in _structures(layers, nodes):
+        for clause, changed in _rearranged_layers(layers, nodes):
             last = changed.graph.producer(tensor)
             with suppress(KernelError, NotRecordedError, UsageError):
                 if last is not None and all(
                     case.is_reproduced(_real_result(changed, last, place), place) for place in places
                 ):
                     clauses.append(clause)
-        if 0 < len(clauses) <= MOST_SAID:
+        if 0 < len(clauses) <= MAX_REPORTED_MISTAKES:
             return f"{', or '.join(clauses)}, inside the layer ({case.claim})"
     return None
 
 
-def _structures(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tuple[str, WithFused]]:
-    """Yield layers of the same nodes in another arrangement, each with a clause on the difference."""
-    for first, second in _successive(layers, nodes):
+def _rearranged_layers(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tuple[str, WithFused]]:
+    """Yield layers with one node left out, applied twice or moved, each with a clause on the change."""
+    for first, second in _successive_nodes(layers, nodes):
         clause = f"{second.op} {second.name!r} is applied before {first.op} {first.name!r}"
         yield clause, _in_other_order(layers, first, second)
-        yield from _folded_otherwise(layers, first, second)
+        yield from _with_misfolded_normalization(layers, first, second)
     for node in nodes:
-        data = _data_of(layers, node)
+        data = _data_input(layers, node)
         if data is not None and len(node.outputs) == 1:
             identity = Node(name=node.name, op="Identity", inputs=(data,), outputs=node.outputs)
             yield f"{node.op} {node.name!r} is left out", layers.with_nodes({node.name: [identity]})
@@ -135,22 +146,24 @@ def _structures(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tuple[str,
             yield f"{node.op} {node.name!r} is applied twice", layers.with_nodes({node.name: twice})
 
 
-def _folded_otherwise(layers: WithFused, first: Node, second: Node) -> Iterator[tuple[str, WithFused]]:
-    """Yield a layer whose normalization is folded into a weight along another axis than that of the channels."""
+def _with_misfolded_normalization(layers: WithFused, first: Node, second: Node) -> Iterator[tuple[str, WithFused]]:
+    """Yield layers whose BatchNormalization is folded into the weight of the node before along a wrong axis."""
     row, weight_name = operators.plain(first), operators.titled_input(first, 1)
     if second.op != "BatchNormalization" or not row.product or not layers.graph.is_constant(weight_name):
         return
     names, epsilon = second.inputs[1:], second.attrs.get("epsilon", 1e-5)
-    if len(names) != len(_NORMALIZED_BY) or not all(map(layers.graph.is_constant, names)):
+    if len(names) != len(_NORMALIZATION_INPUTS) or not all(map(layers.graph.is_constant, names)):
         return
-    numbers = dict(zip(_NORMALIZED_BY, (layers.load(name).astype(np.float64) for name in names), strict=True))
+    numbers = dict(zip(_NORMALIZATION_INPUTS, (layers.load(name).astype(np.float64) for name in names), strict=True))
     deviation = np.sqrt(numbers["variance"] + (epsilon if isinstance(epsilon, float) else 1e-5))
     factors, weight = numbers["scale"] / deviation, layers.load(weight_name).astype(np.float64)
     bias_name = first.inputs[row.bias] if row.bias is not None and row.bias < len(first.inputs) else ""
     bias = layers.load(bias_name).astype(np.float64) if bias_name else 0.0
     shift = numbers["bias"] + (bias - numbers["mean"]) * factors - bias
     without_scale = {"scale": deviation, "bias": shift, "mean": np.zeros_like(shift), "variance": numbers["variance"]}
-    rest = {name: without_scale[title].astype(np.float32) for title, name in zip(_NORMALIZED_BY, names, strict=True)}
+    rest = {
+        name: without_scale[title].astype(np.float32) for title, name in zip(_NORMALIZATION_INPUTS, names, strict=True)
+    }
     scaled = {
         f"along axis {axis} of {weight_name!r}": weight
         * factors.reshape([-1 if at == axis else 1 for at in range(weight.ndim)])
@@ -165,20 +178,20 @@ def _folded_otherwise(layers: WithFused, first: Node, second: Node) -> Iterator[
         yield clause, layers.with_values({weight_name: other_weight.astype(np.float32), **rest})
 
 
-_NORMALIZED_BY = ("scale", "bias", "mean", "variance")
-"""Inputs of a normalization by constants, after its data."""
+_NORMALIZATION_INPUTS = ("scale", "bias", "mean", "variance")
+"""Inputs of a BatchNormalization after its data, in order."""
 
 
-def _successive(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tuple[Node, Node]]:
-    """Yield nodes of a layer that compute with data, each with the only one that reads its result."""
+def _successive_nodes(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tuple[Node, Node]]:
+    """Yield pairs of nodes in a layer, of which the second is the only reader of the first one's result."""
     for first in nodes[:-1]:
         readers = layers.graph.consumers(first.outputs[0])
-        if len(readers) == 1 and readers[0] in nodes and _data_of(layers, first) is not None:
+        if len(readers) == 1 and readers[0] in nodes and _data_input(layers, first) is not None:
             yield first, readers[0]
 
 
-def _data_of(layers: WithFused, node: Node) -> str | None:
-    """Return the only operand of a node that no constants give, or None if there are none or several."""
+def _data_input(layers: WithFused, node: Node) -> str | None:
+    """Return the only input of a node that does not follow from constants alone, or None if it has none or several."""
     names = [
         name
         for name in dict.fromkeys(filter(None, node.inputs))
@@ -188,8 +201,8 @@ def _data_of(layers: WithFused, node: Node) -> str | None:
 
 
 def _in_other_order(layers: WithFused, first: Node, second: Node) -> WithFused:
-    """Return a run in which two successive nodes are applied in the other order."""
-    between, data = first.outputs[0], _data_of(layers, first) or ""
+    """Return a run in which two successive nodes are swapped."""
+    between, data = first.outputs[0], _data_input(layers, first) or ""
     earlier = replace(second, inputs=tuple(data if name == between else name for name in second.inputs))
     later = replace(first, inputs=tuple(between if name == data else name for name in first.inputs))
     exchanged = replace(earlier, outputs=(between,)), replace(later, outputs=second.outputs)
@@ -197,23 +210,27 @@ def _in_other_order(layers: WithFused, first: Node, second: Node) -> WithFused:
 
 
 def _real_result(layers: WithFused, node: Node, place: Place) -> np.ndarray:
-    """Return the result of the last node of a layer, as real numbers."""
+    """Return the dequantized result of the last node of a layer."""
     values = {name: layers.load(name, *place) for name in dict.fromkeys(filter(None, node.inputs))}
     output = node.outputs[0]
     return dequantize(layers.run(node, values)[output], layers.graph.tensors[output].quant)
 
 
-def _shared_misreading(layers: WithFused, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
-    """Return the one misreading of several operands of a layer, such as two tables, that reproduces its output."""
+def _shared_misreading_clause(layers: WithFused, node: Node, tensor: str, places: Sequence[Place]) -> str | None:
+    """Return a clause if one misreading shared by several operands, such as two tables, reproduces a layer's output."""
     with suppress(KernelError, NotRecordedError, UsageError):
         case = WrongNode(layers, node, tensor, places)
         if not case.is_far_off:
             return None
         for names in _operands_of_one_shape(layers, node, places[0]):
-            for at, (clause, changes) in enumerate(islice(_misread(layers, names, places[0]), case.most_replays)):
+            for at, (clause, changes) in enumerate(
+                islice(_misreadings_of_all(layers, names, places[0]), case.max_replays)
+            ):
                 if not case.is_reproduced(_real_result(layers.with_values(changes), node, places[0]), places[0]):
                     continue
-                changes_elsewhere = [next(islice(_misread(layers, names, place), at, None)) for place in places[1:]]
+                changes_elsewhere = [
+                    next(islice(_misreadings_of_all(layers, names, place), at, None)) for place in places[1:]
+                ]
                 if all(
                     other_clause == clause
                     and case.is_reproduced(_real_result(layers.with_values(other), node, place), place)
@@ -224,7 +241,7 @@ def _shared_misreading(layers: WithFused, node: Node, tensor: str, places: Seque
 
 
 def _operands_of_one_shape(layers: WithFused, node: Node, place: Place) -> list[tuple[str, ...]]:
-    """Return the recorded operands of a layer that have one shape and dtype, if there are several."""
+    """Group the recorded operands of a layer by shape and dtype, without groups of one."""
     names = dict.fromkeys(name for name in node.inputs if name and layers.chain(name) is None)
     for chain in filter(None, map(layers.chain, filter(None, node.inputs))):
         names |= dict.fromkeys(chain.reads)
@@ -236,15 +253,22 @@ def _operands_of_one_shape(layers: WithFused, node: Node, place: Place) -> list[
     return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
-def _misread(layers: WithFused, names: Sequence[str], place: Place) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Yield the misreadings of some operands at once: a clause, and the values that are read."""
+def _misreadings_of_all(
+    layers: WithFused, names: Sequence[str], place: Place
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Yield each misreading applied to all given operands: a clause, and the values that are read, by operand."""
     for readings in zip(*(misreadings(layers.load(name, *place)) for name in names), strict=False):
         clause = readings[0][0].format(" and ".join(map(repr, names)))
         yield clause, {name: values for name, (_, values) in zip(names, readings, strict=True)}
 
 
-def _depending(nodes: Sequence[Node], first: Node) -> list[Node]:
-    """Return the nodes, out of some in order, that need the result of a first one."""
+def _dependent_nodes(nodes: Sequence[Node], first: Node) -> list[Node]:
+    """Return the nodes that depend on the outputs of an earlier node.
+
+    Args:
+        nodes: Candidates, in topological order.
+        first: The earlier node.
+    """
     needed = set(first.outputs)
     depending = []
     for node in nodes:

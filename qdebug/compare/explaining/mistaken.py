@@ -1,4 +1,4 @@
-"""Which known mistake reproduces a node's output if the correct computation does not."""
+"""Finds the known mistake that reproduces a node's output. Begin at `mistake_of`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from qdebug.replay.precision import is_real, widen
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
-__all__ = ["form_of_output", "is_telling", "made_by", "mistake_of", "read_inputs", "rounding_of"]
+__all__ = ["form_of_output", "is_conclusive", "mistake_of", "output_with_mistake", "read_inputs", "rounding_norm"]
 
 
 def mistake_of(
@@ -43,10 +43,11 @@ def mistake_of(
     Args:
         recording: The run.
         node: A node whose replay does not reproduce its output.
-        tensor: The output, of real numbers or of whole sums.
+        tensor: The output: real numbers, or integer sums without a scale.
         places: Samples and steps to examine.
-        or_right: Whether to name what the replay does too. Otherwise a right output has no mistake.
-        roundings: Whether numbers of fewer digits are mistakes.
+        or_right: Whether to return a mistake even if the replay reproduces the output as well. This tells which result
+            a backend chose where the operator leaves it undefined, as for casts out of range.
+        roundings: Whether a rounding to a shorter float format counts as a mistake.
     """
     if recording.graph.tensors[tensor].quant is not None or not places:
         return None
@@ -56,18 +57,18 @@ def mistake_of(
         for place in places:
             form, opset, values = form_of_output(recording, node, tensor, place)
             recorded = recording.load(tensor, *place)
-            if candidates is None and not is_telling(_told_apart(form, values, recorded)):
+            if candidates is None and not is_conclusive(_distinguishing_values(form, values, recorded)):
                 return None
             with recorded_limits(recording, place), np.errstate(all="ignore"):
                 right_result = run_node(form, values, opset)[tensor if tensor in form.outputs else form.outputs[0]]
-                is_wrong = is_wrong or not _is_right(form, values, opset, right_result, recorded)
+                is_wrong = is_wrong or not _is_correct_up_to_rounding(form, values, opset, right_result, recorded)
                 fitting_here: dict[str, tuple[Mistake, _Fit]] = {}
                 for each in chain(mistakes(form, values, opset), _mistakes_of_scales(recording, form, values)):
                     fits_so_far = (each, _Fit.IN_FLOAT32) if candidates is None else candidates.get(each.likely)
                     if fits_so_far is None or (each.is_rounding and not roundings):
                         continue
                     right_if_same = right_result if each.node is form else None
-                    computed = made_by(each, values, opset, right_if_same, tensor)
+                    computed = output_with_mistake(each, values, opset, right_if_same, tensor)
                     fit = _fit_of(each, values, recorded, opset, computed)
                     if fit is not _Fit.NONE:
                         fitting_here[each.likely] = each, min(fit, fits_so_far[1])
@@ -76,42 +77,44 @@ def mistake_of(
                 return None
     except (KernelError, NotRecordedError, UsageError):
         return None
-    if not (is_wrong or or_right):  # a mistake without an effect would explain the result as well
+    if not (is_wrong or or_right):  # every mistake without an effect reproduces a right output
         return None
     closest = max((fit for _, fit in (candidates or {}).values()), default=_Fit.NONE)
     fitting = [each for each, fit in (candidates or {}).values() if fit is closest]
-    # Prefer mistakes that explain all elements.
-    fitting_mistakes = [each for each in fitting if not each.told] or fitting
+    # Prefer mistakes that determine all elements of the result.
+    fitting_mistakes = [each for each in fitting if not each.determined] or fitting
     is_unique = len(fitting_mistakes) == 1 or (
         len({each.about for each in fitting_mistakes}) == 1 and fitting_mistakes[0].about
     )
     return ", or ".join(each.likely for each in fitting_mistakes) if is_unique else None
 
 
-def _is_right(
+def _is_correct_up_to_rounding(
     form: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int], right: np.ndarray, recorded: np.ndarray
 ) -> bool:
     """Return whether a recorded output is the right one up to rounding."""
     if right.shape != recorded.shape or is_real(right.dtype) != is_real(recorded.dtype):
         return False
-    if _is_exact(form, right):
+    if _has_exact_result(form, right):
         return np.array_equal(widen(right), widen(recorded), equal_nan=is_real(right.dtype))
-    return norm(difference(widen(recorded), widen(right))) <= rounding_of(form, values, right, recorded, opset)
+    return norm(difference(widen(recorded), widen(right))) <= rounding_norm(form, values, right, recorded, opset)
 
 
-def is_telling(values: np.ndarray, least: int = CAUSE_MIN_DISTINCT_VALUES) -> bool:
-    """Return whether a match with values can hardly be chance: they are many, or few that are mixed.
+def is_conclusive(values: np.ndarray, min_distinct_values: int = CAUSE_MIN_DISTINCT_VALUES) -> bool:
+    """Return whether a match with these values rules out chance.
+
+    It does if there are many distinct values, or many elements that differ from the most common value.
 
     Args:
         values: The values.
-        least: Smallest number of different values that are many.
+        min_distinct_values: Number of distinct values that suffices.
     """
     distinct, counts = np.unique(values, return_counts=True)
-    return distinct.size >= least or counts.sum() - counts.max(initial=0) >= CAUSE_MIN_UNCOMMON_ELEMENTS
+    return distinct.size >= min_distinct_values or counts.sum() - counts.max(initial=0) >= CAUSE_MIN_UNCOMMON_ELEMENTS
 
 
-def _told_apart(form: Node, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> np.ndarray:
-    """Return the numbers that tell one mistake from another: of a cast, those that it reads."""
+def _distinguishing_values(form: Node, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> np.ndarray:
+    """Return the values that must be diverse to distinguish mistakes: the output, or for a cast its input."""
     read = values.get(form.inputs[0]) if form.inputs and operators.of(form.op).casts else None
     return recorded if read is None else read
 
@@ -119,9 +122,10 @@ def _told_apart(form: Node, values: Mapping[str, np.ndarray], recorded: np.ndarr
 def form_of_output(
     recording: Recording, node: Node, tensor: str, place: tuple[int, int]
 ) -> tuple[Node, Mapping[str, int], dict[str, np.ndarray]]:
-    """Return a node's real-valued form that has a given output, its operator set versions and its inputs.
+    """Return the real form of a node for one of its outputs, with its operator set versions and inputs.
 
-    A part of a Split is a Slice. A node that dequantizes is its own form, as it may misread its codes and their scales.
+    For a Split, this is a Slice. A node that dequantizes is its own form, because a kernel may misread its codes and
+    scales.
 
     Args:
         recording: The run.
@@ -130,7 +134,7 @@ def form_of_output(
         place: Sample and step.
 
     Raises:
-        KernelError: The tensor is no output of the form, or an input cannot be computed.
+        KernelError: The tensor is not an output of the form, or an input cannot be computed.
         NotRecordedError: An input was not recorded.
     """
     if operators.of(node.op).dequantizes:
@@ -151,7 +155,7 @@ def read_inputs(recording: Recording, form: Node, place: tuple[int, int]) -> dic
 
     Args:
         recording: The run.
-        form: The node's real-valued form.
+        form: The node's real form.
         place: Sample and step.
 
     Raises:
@@ -174,7 +178,11 @@ def _reads_constants(recording: Recording, node: Node) -> bool:
 
 
 def _mistakes_of_scales(recording: Recording, form: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield mistakes in dequantizing a weight: scales along a wrong axis, the first scale for all, no zero point."""
+    """Yield mistakes in dequantizing a constant input.
+
+    Its scales are applied along a wrong axis, shifted by one channel, or replaced by the first scale, or its codes are
+    unpacked wrongly.
+    """
     graph = recording.graph
     for name in dict.fromkeys(filter(None, form.inputs)):
         maker = graph.producer(name)
@@ -184,7 +192,12 @@ def _mistakes_of_scales(recording: Recording, form: Node, values: Mapping[str, n
             continue
         scale, axis = recording.load(maker.inputs[1]).astype(np.float32), maker.attrs.get("axis", 1)
         weight = values[name]
-        if scale.ndim != 1 or scale.size < _TOLD_LEAST or not isinstance(axis, int) or np.unique(scale).size == 1:
+        if (
+            scale.ndim != 1
+            or scale.size < _MIN_DETERMINED_EXTENT
+            or not isinstance(axis, int)
+            or np.unique(scale).size == 1
+        ):
             continue
         codes = weight / _shaped_along(scale, axis, weight.ndim)
         for wrong_axis in range(weight.ndim):
@@ -203,7 +216,7 @@ def _mistakes_of_scales(recording: Recording, form: Node, values: Mapping[str, n
 
 
 def _mistakes_of_lanes(form: Node, name: str, codes: np.ndarray, scale: np.ndarray) -> Iterator[Mistake]:
-    """Yield codes unpacked several at a time, with each negative code borrowing 1 from the next."""
+    """Yield codes that are unpacked in groups, with each negative code borrowing 1 from the next code of its group."""
     for axis, extent in enumerate(codes.shape):
         for lanes in (each for each in _LANES if extent % each == 0 and np.any(codes < 0)):
             parts = np.moveaxis(codes, axis, -1).reshape(-1, extent // lanes, lanes).copy()
@@ -221,18 +234,18 @@ def _shaped_along(values: np.ndarray, axis: int, axes: int) -> np.ndarray:
     return values.reshape([-1 if at == axis % axes else 1 for at in range(axes)])
 
 
-_TOLD_LEAST = 3
-"""Rows and columns of which a mistake must predict all but one."""
+_MIN_DETERMINED_EXTENT = 3
+"""Smallest extent of the last two axes for a mistake that leaves one row or column undetermined."""
 
 
 class _Fit(IntEnum):
-    """How closely a node with a mistake reproduces a recorded output."""
+    """How closely a node with a mistake reproduces a recorded output, least closely first."""
 
     NONE = 0
     IN_SHORT_SUMS = 1
-    """Up to the error of sums in the output's short format, which is wide."""
+    """Within the error of sums in the output's short format, which allows much."""
     IN_FLOAT32 = 2
-    """Up to the error of sums in float32 and one rounding of the result, or exactly."""
+    """Exactly, or within the error of sums in float32 and one rounding of the result."""
 
 
 def _fit_of(
@@ -257,16 +270,16 @@ def _fit_of(
         or is_real(computed_output.dtype) != is_real(recorded.dtype)
     ):
         return _Fit.NONE
-    if mistake.told and min(computed_output.shape[-2:], default=0) < _TOLD_LEAST:
+    if mistake.determined and min(computed_output.shape[-2:], default=0) < _MIN_DETERMINED_EXTENT:
         return _Fit.NONE
-    covered_output, covered_recorded = widen(computed_output[mistake.told]), recorded[mistake.told]
+    covered_output, covered_recorded = widen(computed_output[mistake.determined]), recorded[mistake.determined]
     real_recorded = widen(covered_recorded)
-    if _is_exact(mistake.node, computed_output):
+    if _has_exact_result(mistake.node, computed_output):
         is_equal = np.array_equal(covered_output, real_recorded, equal_nan=covered_output.dtype.kind == "f")
         return _Fit.IN_FLOAT32 if is_equal else _Fit.NONE
     operands = {**values, **mistake.values}
     error = norm(difference(real_recorded, covered_output))
-    if error <= rounding_of(mistake.node, operands, computed_output, covered_recorded, opset):
+    if error <= rounding_norm(mistake.node, operands, computed_output, covered_recorded, opset):
         return _Fit.IN_FLOAT32
     short_format = format_of(covered_recorded, read=operands.values())
     if short_format is None:
@@ -275,21 +288,21 @@ def _fit_of(
     return _Fit.IN_SHORT_SUMS if error <= allowed else _Fit.NONE
 
 
-def made_by(
+def output_with_mistake(
     mistake: Mistake,
     values: Mapping[str, np.ndarray],
     opset: Mapping[str, int],
     right: np.ndarray | None,
     tensor: str = "",
 ) -> np.ndarray | None:
-    """Return an output of a node with a mistake, or None if it cannot be computed.
+    """Compute the output of a node with a mistake, or return None if that is impossible.
 
     Args:
         mistake: The mistake.
         values: The node's inputs.
         opset: Version of each operator set.
-        right: The correct output, if the mistake only concerns how it is used, or None.
-        tensor: The output. The first one if the node has no output of that name.
+        right: The correct output if it is known and the mistake leaves the node unchanged, to save the computation.
+        tensor: The output. If the node with the mistake has none of this name, its first output is computed.
     """
     right_output = None if mistake.values or mistake.opset is not None else right
     try:
@@ -302,25 +315,27 @@ def made_by(
         return None
 
 
-def rounding_of(
+def rounding_norm(
     node: Node, values: Mapping[str, np.ndarray], made: np.ndarray, recorded: np.ndarray, opset: Mapping[str, int]
 ) -> float:
-    """Return the error norm of sums in float32 and one rounding of the result; 0 for an operator that does not round.
+    """Return a bound for the error norm of sums in float32 and one rounding of the result.
+
+    It is 0 for an operator that does not round.
 
     Args:
-        node: The node's real-valued form.
+        node: The node's real form.
         values: Its inputs.
         made: Its computed output.
         recorded: Its recorded output, in its own format.
         opset: Version of each operator set.
     """
-    if _is_exact(node, made):
+    if _has_exact_result(node, made):
         return 0.0
     short_format = format_of(recorded, read=values.values())
     of_result = 0.0 if short_format is None else short_format.unit * finite_norm(widen(made))
     return allowed_error(node, values, made, opset, FLOAT32_UNIT_ROUNDOFF) + of_result
 
 
-def _is_exact(node: Node, values: np.ndarray) -> bool:
+def _has_exact_result(node: Node, values: np.ndarray) -> bool:
     row = operators.of(node.op)
     return values.dtype.kind != "f" or row.casts or row.rounds_nothing

@@ -1,4 +1,4 @@
-"""What the neighbours of an unexplained node show about it: whether its values were recorded correctly."""
+"""Remarks on unexplained nodes whose neighbours suggest that their values were recorded incorrectly."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["with_neighbours"]
 
 
 def with_neighbours(graph: Graph, answers: Sequence[NodeExplanation]) -> tuple[NodeExplanation, ...]:
-    """Annotate unexplained nodes that have an unexplained input, or whose readers are all unexplained.
+    """Add a remark to unexplained nodes that have an unexplained input, or whose readers are all unexplained.
 
-    A kernel that computes wrongly passes wrong values on, and its readers compute correctly from them. If the readers
-    do not fit either, the values were more likely recorded wrongly.
+    If a kernel computes a wrong value, its readers still compute correctly from that value. If the readers are
+    unexplained too, the value was more likely recorded incorrectly.
 
     Args:
         graph: The graph of the recording.
@@ -25,16 +25,17 @@ def with_neighbours(graph: Graph, answers: Sequence[NodeExplanation]) -> tuple[N
     wrong = {tensor for tensor, found in status.items() if found is ExplainStatus.UNEXPLAINED}
     if 2 * len(wrong) > len(answers):
         return tuple(answers)
-    said = {tensor: _beside(graph, tensor, wrong, status) for tensor in wrong}
+    clauses = {tensor: _clause_of_neighbours(graph, tensor, wrong, status) for tensor in wrong}
     return tuple(
-        replace(answer, reason="; ".join(filter(None, (answer.reason, said[answer.tensor]))))
-        if said.get(answer.tensor)
+        replace(answer, reason="; ".join(filter(None, (answer.reason, clauses[answer.tensor]))))
+        if clauses.get(answer.tensor)
         else answer
         for answer in answers
     )
 
 
-def _beside(graph: Graph, tensor: str, wrong: set[str], status: dict[str, ExplainStatus]) -> str | None:
+def _clause_of_neighbours(graph: Graph, tensor: str, wrong: set[str], status: dict[str, ExplainStatus]) -> str | None:
+    """Return a remark on an unexplained tensor with unexplained neighbours, or None if it has none."""
     node = graph.producer(tensor)
     given = [name for name in (node.inputs if node else ()) if name in wrong]
     if given:

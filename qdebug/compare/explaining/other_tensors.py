@@ -1,4 +1,4 @@
-"""Recorded tensors that a kernel may have read or written in place of the right one. Begin at `tensors_of_shape`."""
+"""Recorded tensors that a kernel may have confused with the right one. Begin at `tensors_of_shape`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Place = tuple[int, int]
 def tensors_of_shape(
     recording: Recording, shape: Sequence[int], place: Place, *, excluded: Collection[str]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield recorded results of nodes that have a shape, as real values, those of the last nodes first.
+    """Yield the recorded results of nodes that have a given shape, dequantized, from the last node to the first.
 
     Args:
         recording: The run.
@@ -38,22 +38,22 @@ def tensors_of_shape(
         if name and name not in excluded and recording.has(name, *place)
     )
     fitting_names = (name for name in names if shape_of(recording, name, *place) == tuple(shape))
-    for name in islice(fitting_names, _MOST_TENSORS):
+    for name in islice(fitting_names, _MAX_TENSORS_TRIED):
         yield name, dequantize(recording.load(name, *place), graph.tensors[name].quant)
 
 
 def substituted_operands(
     recording: Recording, node: Node, form: Node, operands: Mapping[str, np.ndarray], *, place: Place, tensor: str
 ) -> Iterator[Mistake]:
-    """Yield a node that reads another recorded tensor in place of an operand.
+    """Yield mistakes in which a node reads another recorded tensor in place of an operand.
 
     Args:
         recording: The run.
         node: The node.
-        form: Its real-valued form.
+        form: Its real form.
         operands: The inputs of that form.
         place: Sample and step.
-        tensor: The recorded tensor, on which later ones depend.
+        tensor: The node's output, or a later output of its layer. Tensors downstream of it are not tried.
     """
     excluded_tensors = {*node.inputs, *downstream(recording.graph, [tensor])}
     for name, array in operands.items():
@@ -65,5 +65,5 @@ def substituted_operands(
                 yield Mistake(likely=clause, node=form, values={name: values})
 
 
-_MOST_TENSORS = 64
-"""Number of tensors of a shape that are tried, last ones first."""
+_MAX_TENSORS_TRIED = 64
+"""Maximum number of tensors of a shape that are tried."""

@@ -1,6 +1,6 @@
-"""Where a node with 16-bit or 8-bit float results rounds: the placement that reproduces its recorded result.
+"""Finds where a node with 16-bit or 8-bit float results rounds, by reproducing its recorded result.
 
-A float kernel may sum in any order, but once a result is rounded to so few digits, most elements have a single right
+A float kernel may sum in any order. But once a result is rounded to few digits, most elements have only one possible
 value. See `qdebug.arithmetic.floats.search`.
 """
 
@@ -34,15 +34,15 @@ from qdebug.replay.registry import run_node
 
 __all__ = ["find_placement", "jointly_moved_axes", "with_placement"]
 
-_ROUNDS = "rounding"
-"""Kind of a float node that a placement of roundings reproduces."""
+_ROUNDING_KIND = "rounding"
+"""`NodeExplanation.kind` of a float node that a placement of roundings reproduces."""
 
 
 def jointly_moved_axes(form: Node, rank: int) -> tuple[int, ...]:
-    """Return the axes along which an error inside a node may move all elements of its result together.
+    """Return the axes along which a single rounding error inside a node may shift all elements of its result.
 
-    In a normalization, the rounded factor of a row does. In a product, a rounded weight does: it is read for each
-    element of a channel. In a cumulative sum, each error is part of all later sums.
+    In a normalization, all elements of a row share a rounded factor. In a product, all elements of a channel share the
+    rounded weights. In a cumulative sum, each error is part of all later sums.
 
     Args:
         form: The real form of the node.
@@ -72,18 +72,21 @@ def find_placement(
         short: The format that the output was rounded to.
 
     Returns:
-        What was found; None if the operator has no recipe, or its inputs were not recorded.
+        The placements that fit, and the evidence for them. None if the operator has no recipe, or its inputs were not
+            recorded.
     """
     expression = _Expression(recording, node, tensor)
     try:
-        observations = [expression.observed(place) for place in at]
+        observations = [expression.observe(place) for place in at]
         return search_placements(observations, short) if observations else None
     except (KernelError, NotRecordedError, ValueError, IndexError):
         return None
 
 
 def with_placement(recording: Recording, node: Node, tensor: str, answer: NodeExplanation) -> NodeExplanation:
-    """Return the answer for a float node with the placement of roundings that reproduces it, if there is one.
+    """Return the answer for a float node as explained by its placement of roundings, if one reproduces its output.
+
+    If none does, sums in a short accumulator are tried. If they fail too, the answer is returned unchanged.
 
     Args:
         recording: The run.
@@ -101,10 +104,10 @@ def with_placement(recording: Recording, node: Node, tensor: str, answer: NodeEx
     short = output_format(recording, form, tensor, at)
     finding = None if short is None else find_placement(recording, node, tensor, at, short)
     if finding is None or finding.named is None:
-        return answer if short is None else _with_accumulator(recording, node, tensor, answer, short)
+        return answer if short is None else _with_short_accumulator(recording, node, tensor, answer, short)
     match = 1 - finding.witnesses / max(finding.elements, 1)
     runner_up = None if finding.runner_up is None else RunnerUp(variant=str(finding.runner_up), match=match)
-    explained = _explained(answer, finding.words, finding.short, alone=len(finding.fitting), tried=finding.tried)
+    explained = _explained_answer(answer, finding.words, finding.short, alone=len(finding.fitting), tried=finding.tried)
     return replace(
         explained,
         placements=tuple(map(str, finding.fitting)),
@@ -115,15 +118,23 @@ def with_placement(recording: Recording, node: Node, tensor: str, answer: NodeEx
     )
 
 
-def _explained(answer: NodeExplanation, words: str, short: str, *, alone: int, tried: int) -> NodeExplanation:
-    """Return the answer for a node whose roundings explain every bit; `words` describes them."""
+def _explained_answer(answer: NodeExplanation, words: str, short: str, *, alone: int, tried: int) -> NodeExplanation:
+    """Return the answer for a node whose roundings reproduce every bit.
+
+    Args:
+        answer: The answer so far.
+        words: The roundings in words.
+        short: Name of the short format.
+        alone: Number of candidates that reproduce the node.
+        tried: Number of candidates tried.
+    """
     return NodeExplanation(
         node=answer.node,
         op=answer.op,
         tensor=answer.tensor,
         status=ExplainStatus.EXPLAINED,
         reason=answer.reason if answer.status is ExplainStatus.IN_BAND else None,
-        kind=_ROUNDS,
+        kind=_ROUNDING_KIND,
         words=words,
         alone=alone,
         tried=tried,
@@ -133,10 +144,13 @@ def _explained(answer: NodeExplanation, words: str, short: str, *, alone: int, t
     )
 
 
-def _with_accumulator(
+def _with_short_accumulator(
     recording: Recording, node: Node, tensor: str, answer: NodeExplanation, short: ShortFormat
 ) -> NodeExplanation:
-    """Return the answer for a node whose sums in a short format, one term after another, give every recorded bit."""
+    """Return the answer for a node as explained by sums in a short format, if they reproduce every recorded bit.
+
+    The sums take one term after another. If they fail, the answer is returned unchanged.
+    """
     form, opset = real_form(node, recording.graph.opset)
     common: dict[str, None] | None = None
     witnesses = elements = tried = 0
@@ -160,12 +174,12 @@ def _with_accumulator(
         return answer
     if not common or witnesses < CAUSE_MIN_DISTINCT_VALUES:
         return answer
-    explained = _explained(answer, ", or ".join(common), short.name, alone=len(common), tried=tried)
+    explained = _explained_answer(answer, ", or ".join(common), short.name, alone=len(common), tried=tried)
     return replace(explained, elements=elements, witnesses=witnesses, witness_elements=witnesses)
 
 
 class _Expression:
-    """A node's result as an expression of recorded tensors.
+    """Builds a node's result as an expression of recorded tensors.
 
     Args:
         recording: The run.
@@ -176,8 +190,8 @@ class _Expression:
     def __init__(self, recording: Recording, node: Node, tensor: str) -> None:
         self._recording, self._node, self._tensor = recording, node, tensor
 
-    def observed(self, place: Place) -> Observation:
-        """Return the expression beside the recorded result in one sample and step.
+    def observe(self, place: Place) -> Observation:
+        """Return the expression of the node's result, with the recorded result, in one sample and step.
 
         Raises:
             KernelError: A node has no recipe.
@@ -185,22 +199,32 @@ class _Expression:
         """
         recorded = self._recording.load(self._tensor, *place)
         arrays: dict[str, np.ndarray] = {}
-        nodes = self._needed(self._node, place, arrays)
+        nodes = self._collect_nodes(self._node, place, arrays)
         by_rows = recorded.ndim > 0 and all(RECIPES[each.op].is_by_rows(each, recorded.ndim) for each in nodes)
-        rows = {name: _in_rows(array, recorded.shape, nodes) for name, array in arrays.items()} if by_rows else {}
+        rows = {name: _as_rows(array, recorded.shape, nodes) for name, array in arrays.items()} if by_rows else {}
         if any(array is None for array in rows.values()):
             by_rows = False
         if not by_rows:
-            return Observation(build=lambda _: self._built(arrays, nodes), recorded=recorded, by_rows=False)
+            return Observation(build=lambda _: self._build(arrays, nodes), recorded=recorded, by_rows=False)
         in_rows = {name: array for name, array in rows.items() if array is not None}
-        in_last = [_along_last(each) for each in nodes]
+        in_last = [_with_last_axis(each) for each in nodes]
         length = recorded.shape[-1]
         return Observation(
-            build=partial(self._of_rows, in_rows, in_last), recorded=recorded.reshape(-1, length), by_rows=True
+            build=partial(self._build_rows, in_rows, in_last), recorded=recorded.reshape(-1, length), by_rows=True
         )
 
-    def _needed(self, node: Node, place: Place, arrays: dict[str, np.ndarray]) -> list[Node]:
-        """Return the nodes of the expression in order, and load the tensors that they read."""
+    def _collect_nodes(self, node: Node, place: Place, arrays: dict[str, np.ndarray]) -> list[Node]:
+        """Collect the nodes of the expression, in order, and load the tensors that they read.
+
+        Args:
+            node: The last node of the expression.
+            place: Sample and step.
+            arrays: Receives the tensors.
+
+        Raises:
+            KernelError: A node has no recipe, or there are too many nodes.
+            NotRecordedError: A tensor was not recorded.
+        """
         form, _ = real_form(node, self._recording.graph.opset)
         if form.op not in RECIPES:
             raise KernelError(f"{form.op} has no recipe")
@@ -216,7 +240,11 @@ class _Expression:
                 continue
             before: dict[str, np.ndarray] = {}
             try:
-                inner = self._needed(producer, place, before) if not is_recorded else self._one(producer, place, before)
+                inner = (
+                    self._collect_nodes(producer, place, before)
+                    if not is_recorded
+                    else self._recomputed_producer(producer, place, before)
+                )
             except (KernelError, NotRecordedError):
                 if is_recorded:
                     continue
@@ -227,24 +255,33 @@ class _Expression:
             raise KernelError("too many nodes lie between recorded tensors")
         return [*dict.fromkeys((*nodes, form))]
 
-    def _one(self, producer: Node, place: Place, arrays: dict[str, np.ndarray]) -> list[Node]:
-        """Return a node whose recorded result may be read before its rounding, if it rounds one."""
+    def _recomputed_producer(self, producer: Node, place: Place, arrays: dict[str, np.ndarray]) -> list[Node]:
+        """Return the node before, as a kernel may read its result before it is rounded to the recorded values.
+
+        Args:
+            producer: The node before.
+            place: Sample and step.
+            arrays: Receives its inputs.
+
+        Raises:
+            KernelError: It has no element-wise or product recipe, or is too large to be computed again.
+        """
         form, _ = real_form(producer, self._recording.graph.opset)
         if form.op not in RECIPES or RECIPES[form.op].along not in (Along.NOTHING, Along.OTHERS):
             raise KernelError(f"{form.op} is not computed again")
         inputs = inputs_of(self._recording, form, place)
         operands = [inputs[name] for name in form.inputs[:2]]
-        if operators.of(form.op).product and _products(form, operands) > PLACEMENT_MAX_PRODUCTS_BEFORE:
+        if operators.of(form.op).product and _count_products(form, operands) > PLACEMENT_MAX_PRODUCTS_BEFORE:
             raise KernelError(f"{form.op} is too large to be computed again")
         arrays.update(inputs)
         return [form]
 
-    def _of_rows(self, rows_of: Mapping[str, np.ndarray], nodes: Sequence[Node], rows: np.ndarray | None) -> Step:
+    def _build_rows(self, rows_of: Mapping[str, np.ndarray], nodes: Sequence[Node], rows: np.ndarray | None) -> Step:
         taken = {name: array if rows is None or len(array) == 1 else array[rows] for name, array in rows_of.items()}
-        return self._built(taken, nodes)
+        return self._build(taken, nodes)
 
-    def _built(self, arrays: Mapping[str, np.ndarray], nodes: Sequence[Node]) -> Step:
-        """Build the expression of the last node's result on given arrays."""
+    def _build(self, arrays: Mapping[str, np.ndarray], nodes: Sequence[Node]) -> Step:
+        """Build the expression of the output from the arrays that its nodes read."""
         steps: dict[str, Step] = {}
         shapes = {name: array.shape for name, array in arrays.items()}
         made: Step | None = None
@@ -268,13 +305,13 @@ class _Expression:
         return made
 
 
-def _along_last(node: Node) -> Node:
-    """Return a node with its axis, the last one, counted from the end."""
+def _with_last_axis(node: Node) -> Node:
+    """Return a node that works along the last axis with its axis stated as -1, which is valid for reshaped rows."""
     return replace(node, attrs={**node.attrs, "axis": -1}) if "axis" in node.attrs else node
 
 
-def _in_rows(array: np.ndarray, shape: tuple[int, ...], nodes: Sequence[Node]) -> np.ndarray | None:
-    """Return an array as (rows, length), or with a single row if all rows share it; None if neither is possible."""
+def _as_rows(array: np.ndarray, shape: tuple[int, ...], nodes: Sequence[Node]) -> np.ndarray | None:
+    """Reshape an array to (rows, length), or to a single row that all rows share. None if neither is possible."""
     if array.shape == shape:
         return array.reshape(-1, shape[-1])
     if array.size == 1 or (array.size == array.shape[-1] and array.shape[-1] in (1, shape[-1])):
@@ -285,14 +322,14 @@ def _in_rows(array: np.ndarray, shape: tuple[int, ...], nodes: Sequence[Node]) -
 
 
 def _shape_of_result(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the shape of an element-wise result that was not recorded; of other operators, () for unknown."""
+    """Return the shape of an unrecorded result of an element-wise operator, or () for operators of unknown shape."""
     if RECIPES[node.op].along is Along.OTHERS:
         return ()
     return np.broadcast_shapes(*(shapes[each] for each in node.inputs if each))
 
 
-def _products(form: Node, inputs: Sequence[np.ndarray]) -> int:
-    """Return about how many products a matrix product or convolution sums."""
+def _count_products(form: Node, inputs: Sequence[np.ndarray]) -> int:
+    """Estimate the number of products in a matrix product or convolution."""
     data, weight = inputs[:2]
     axis = 1 if operators.of(form.op).windowed else -1
     return int(data.size // max(data.shape[axis], 1) * weight.size)

@@ -1,4 +1,4 @@
-"""States of a network that runs in steps: the value read from a state was written to it in the previous step."""
+"""Checks state reads of networks that run in steps: a read returns the value written in the previous step."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.model import Node, Recording, operators
 
-__all__ = ["state_read"]
+__all__ = ["explain_state_read"]
 
 
-def state_read(recording: Recording, node: Node, tensor: str) -> NodeExplanation:
+def explain_state_read(recording: Recording, node: Node, tensor: str) -> NodeExplanation:
     """Compare the value that a node reads from a state with the value written in the previous step of the sample.
 
-    Nothing was written before the first step. The value read there is right if it is all zero, as states start out.
+    States start at zero, so the value read in the first step is right if it is all zero. If it is not, it is not
+    counted, because the initial value is unknown.
 
     Args:
         recording: The run.
@@ -23,7 +24,7 @@ def state_read(recording: Recording, node: Node, tensor: str) -> NodeExplanation
         tensor: Its output.
     """
     answer = NodeExplanation(node=node.name, op=node.op, tensor=tensor, status=ExplainStatus.NO_INPUT)
-    written = _written(recording, node)
+    written = _tensor_written_to_state(recording, node)
     if written is None:
         return replace(answer, reason="no node of the graph writes the state that it reads")
     equal = total = 0
@@ -39,13 +40,13 @@ def state_read(recording: Recording, node: Node, tensor: str) -> NodeExplanation
             total += read.size
     if not total:
         return replace(answer, reason=f"the value of {written!r} before the first step was not recorded")
-    left = (
+    difference_text = (
         None if equal == total else f"{total - equal} of {total} elements differ from {written!r} at the previous step"
     )
     return replace(
         answer,
-        status=ExplainStatus.EXPLAINED if left is None else ExplainStatus.UNEXPLAINED,
-        reason=left,
+        status=ExplainStatus.EXPLAINED if difference_text is None else ExplainStatus.UNEXPLAINED,
+        reason=difference_text,
         kind="moved",
         words="the state written at the previous step",
         match=equal / total,
@@ -54,17 +55,22 @@ def state_read(recording: Recording, node: Node, tensor: str) -> NodeExplanation
     )
 
 
-def _written(recording: Recording, node: Node) -> str | None:
-    """Return the tensor that is written to the state that a node reads."""
-    state = _state(node)
+def _tensor_written_to_state(recording: Recording, node: Node) -> str | None:
+    """Return the tensor that another node writes to the state that a node reads, or None if no node does."""
+    state = _state_identity(node)
     for other in recording.graph.nodes:
-        if operators.named(other.op).writes_state and state is not None and _state(other) == state and other.inputs:
+        if (
+            operators.named(other.op).writes_state
+            and state is not None
+            and _state_identity(other) == state
+            and other.inputs
+        ):
             return other.inputs[-1]
     return None
 
 
-def _state(node: Node) -> object:
-    """Return the identity of a state: its handle or its name, or None if it has neither."""
+def _state_identity(node: Node) -> object:
+    """Return the name of the state that a node uses, or else its first input, which is the state's handle."""
     named = node.attrs.get("variable_id")
     return named if named is not None else next(iter(node.inputs), None)
 

@@ -1,4 +1,4 @@
-"""A node with a wrong output, and the search for its cause. Begin at `WrongNode`."""
+"""Searches for the cause of a node's wrong output. Begin at `WrongNode`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from qdebug.arithmetic.mistakes.scales import (
 )
 from qdebug.arithmetic.relations import (
     Result,
-    beyond_thresholds,
     coarse_relation_of,
-    functions_of,
+    functions_as_mistakes,
     relation_by_index,
     relation_of,
-    share_of,
+    results_beyond_thresholds,
+    weight_of_operand,
 )
 from qdebug.compare.attribute.band import allowed_error, difference, finite_norm, norm, sum_terms
 from qdebug.compare.attribute.graph_walk import downstream
-from qdebug.compare.explaining.claims import EVERY, LIKELY, MOST_SAID, ONE_OFF
+from qdebug.compare.explaining.claims import EVERY, LIKELY, MAX_REPORTED_MISTAKES, ONE_OFF
 from qdebug.compare.explaining.code_lines import CodedSample, CodeLines
-from qdebug.compare.explaining.float_band import wrong_place
+from qdebug.compare.explaining.float_band import locate_outliers
 from qdebug.compare.explaining.fused import WithFused
-from qdebug.compare.explaining.mistaken import form_of_output, is_telling, made_by, rounding_of
+from qdebug.compare.explaining.mistaken import form_of_output, is_conclusive, output_with_mistake, rounding_norm
 from qdebug.compare.explaining.other_tensors import substituted_operands, tensors_of_shape
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import AttrValue, Node, QuantParams, Recording, operators
@@ -61,15 +61,15 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Sample:
-    """A node in one sample.
+    """The results of a node in one sample.
 
     Args:
-        result: The recorded and the right result.
-        exact: The right result before rounding to codes.
+        result: The recorded tensor and its right values, dequantized.
+        exact: The right output of the node, before any later node and before rounding to codes.
         allowed: Error norm that rounding explains, or 0 if there is no rounding.
         slack: Largest error of a single element that counts as rounding.
         wrong: Mask of the elements with a larger error.
-        few: Flat indices of elements that are compared first, including wrong ones.
+        checked_first: Flat indices of a few elements, some of them wrong. Candidates are compared on these first.
     """
 
     result: Result
@@ -77,22 +77,25 @@ class _Sample:
     allowed: float
     slack: float
     wrong: np.ndarray
-    few: np.ndarray
+    checked_first: np.ndarray
 
 
 class WrongNode:
-    """A node with a wrong output, or one whose wrong output was not recorded, but a later tensor of its layer.
+    """Searches for the cause of a wrong output of a node.
+
+    The node may lie inside a fused layer. Then only the output of the layer was recorded, and candidates are judged by
+    that output.
 
     Args:
-        recording: The run.
+        recording: The run. A `WithFused` if there are later nodes.
         node: The node.
-        tensor: The recorded tensor: its output, or that of the last later node.
+        tensor: The recorded tensor: the node's output, or the output of the last later node.
         places: Samples and steps.
-        later: The nodes between its output and that tensor, in order. With them, the run is `WithFused`.
-        roundings: Whether numbers of fewer digits are mistakes.
+        later: The nodes of the layer that depend on this node, in order. Empty if the node's own output was recorded.
+        roundings: Whether a rounding to a shorter float format counts as a mistake.
 
     Raises:
-        KernelError: It cannot be replayed.
+        KernelError: The node cannot be replayed.
         NotRecordedError: One of its tensors was not recorded.
     """
 
@@ -114,25 +117,25 @@ class WrongNode:
         self._quant = recording.graph.tensors[tensor].quant
         self._samples: dict[Place, _Sample] = {}
         self._one_off = False
-        """Whether codes were accepted although a few of them are off by one."""
+        """Whether a candidate was accepted although a few of its codes are off by one."""
         beside = [name for name in node.inputs if name and name not in self._form.inputs]
         self._constants = {name: recording.load(name) for name in beside if recording.graph.is_constant(name)}
         first = self._sample(places[0])
         right_result, operands = first.result.right, first.result.operands
         terms = sum_terms(self._form, {name: each.shape for name, each in operands.items()}, right_result.shape)
         sums = max(terms * right_result.size, sum(each.size for each in operands.values()))
-        self._most = int(FURTHER_CAUSE_MAX_SUMS / sums)
+        self._max_replays = int(FURTHER_CAUSE_MAX_SUMS / sums)
         min_distinct_values = CAUSE_MIN_DISTINCT_REALS if first.result.allowed else CAUSE_MIN_DISTINCT_VALUES
-        self._telling = is_telling(first.result.recorded, min_distinct_values) and (
-            not self.coded or np.count_nonzero(first.wrong) >= CAUSE_MIN_DISTINCT_VALUES
+        self._is_conclusive = is_conclusive(first.result.recorded, min_distinct_values) and (
+            not self.has_codes or np.count_nonzero(first.wrong) >= CAUSE_MIN_DISTINCT_VALUES
         )
 
     @property
     def is_far_off(self) -> bool:
-        """Whether the error is large enough to tell mistakes inside a layer apart."""
+        """Whether the error in the first sample is large enough to distinguish mistakes inside a layer."""
         result = self._sample(self._places[0]).result
         error = norm(difference(result.recorded, result.right))
-        smallest = 0.0 if self._is_exact else _FAR * finite_norm(result.recorded)
+        smallest = 0.0 if self._is_exact else _FAR_OFF_MIN_ERROR * finite_norm(result.recorded)
         return error > max(smallest, result.allowed)
 
     @property
@@ -145,58 +148,60 @@ class WrongNode:
         return all(operators.of(node.op).casts or operators.of(node.op).rounds_nothing for node in nodes)
 
     @property
-    def coded(self) -> bool:
-        """Whether the output is in codes."""
+    def has_codes(self) -> bool:
+        """Whether the recorded tensor holds codes."""
         return self._quant is not None
 
     def cause_of_codes(self) -> str | None:
         """Return the cause of wrong codes, as a clause."""
-        cause = self.mistake() or self._code_lines().line()
-        if cause is None and (count := self.count()) is not None:
+        cause = self.find_mistake() or self._code_lines().find_line()
+        if cause is None and (count := self.find_miscounted_operand()) is not None:
             cause = f"{count} ({self.claim})"
-        cause = cause or self.threshold()
+        cause = cause or self.find_threshold()
         if cause is None and self._is_unwritten:
-            return self._cause_of_one_value() or self.function()
+            return self._cause_of_one_value() or self.find_function()
         return (
             cause
-            or self.alteration()
-            or self.function()
-            or self.other_number()
-            or self.miscounting()
-            or self.other_tensor()
-            or self.copied_part()
-            or self._code_lines().shifts()
+            or self.find_alteration()
+            or self.find_function()
+            or self.find_other_number()
+            or self.find_miscounted_parts()
+            or self.find_other_tensor()
+            or self.find_copied_part()
+            or self._code_lines().find_offsets()
         )
 
     def cause_of_numbers(self) -> str | None:
         """Return the cause of wrong real numbers or integers, as a clause."""
         first = self._sample(self._places[0])
         if norm(difference(first.result.recorded, first.result.right)) <= first.allowed:
-            return self.part() or self.copied_part()  # a norm cannot tell what made so few or so small elements wrong
-        cause = self.relation(relation_of) or self.count() or self.threshold()
+            return (
+                self.find_mistake_in_part() or self.find_copied_part()
+            )  # a norm cannot tell what made so few or so small elements wrong
+        cause = self.find_relation(relation_of) or self.find_miscounted_operand() or self.find_threshold()
         if cause is not None:
             return cause
         if self._is_unwritten:
-            return self._cause_of_one_value() or self.relation(coarse_relation_of)
+            return self._cause_of_one_value() or self.find_relation(coarse_relation_of)
         return (
-            self.alteration()
-            or self.other_number()
-            or self.miscounting()
-            or self.other_tensor()
-            or self.relation(coarse_relation_of)
-            or self.part()
-            or self.copied_part()
-            or self.relation(relation_by_index)
+            self.find_alteration()
+            or self.find_other_number()
+            or self.find_miscounted_parts()
+            or self.find_other_tensor()
+            or self.find_relation(coarse_relation_of)
+            or self.find_mistake_in_part()
+            or self.find_copied_part()
+            or self.find_relation(relation_by_index)
         )
 
     def _cause_of_one_value(self) -> str | None:
-        """Return which other node or which other integers give all wrong elements the same number."""
+        """Return a clause on another operator, attribute or misread integer that reproduces the output, or None."""
         other_node = self._clause_of_fitting(self._other_nodes(self._places[0]))
         return other_node or self._clause_of_fitting(self._integer_readings(self._places[0]))
 
     @property
     def _is_unwritten(self) -> bool:
-        """Whether all wrong elements hold one number, which says less about the cause than their position does."""
+        """Whether all wrong elements hold the same number. Their positions then reveal more about the cause."""
         first = self._sample(self._places[0])
         wrong_values = first.result.recorded[first.wrong]
         return wrong_values.size >= CAUSE_MIN_DISTINCT_VALUES and bool((wrong_values == wrong_values[0]).all())
@@ -207,14 +212,14 @@ class WrongNode:
             recorded_values = dequantize(self._recording.load(self._tensor, *place), self._quant)
             with recorded_limits(self._recording, place), np.errstate(all="ignore"):
                 exact = run_node(self._form, values, self._opset)[self._form_output]
-                right_result = self._finished(exact, place)
+                right_result = self._apply_later_nodes(exact, place)
             if right_result.shape != recorded_values.shape:
                 raise KernelError(
                     f"The replay has shape {right_result.shape}, but the recorded tensor has {recorded_values.shape}."
                 )
             allowed = 0.0
-            if not self.coded:
-                allowed = rounding_of(self._form, values, exact, recorded_values, self._opset)
+            if not self.has_codes:
+                allowed = rounding_norm(self._form, values, exact, recorded_values, self._opset)
                 allowed = max(allowed, self._rounding_of_layer(recorded_values, place))
             slack = OUTLIER_ERROR_RATIO * allowed / math.sqrt(max(right_result.size, 1))
             if self._quant is not None:
@@ -236,12 +241,12 @@ class WrongNode:
                 allowed=allowed,
                 slack=slack,
                 wrong=is_wrong,
-                few=_indices_to_check_first(is_wrong),
+                checked_first=_indices_to_check_first(is_wrong),
             )
         return self._samples[place]
 
-    def _finished(self, result: np.ndarray, place: Place) -> np.ndarray:
-        """Return a result of the node after the later nodes of the layer, as real numbers."""
+    def _apply_later_nodes(self, result: np.ndarray, place: Place) -> np.ndarray:
+        """Apply the later nodes of the layer to an output of the node, and return real numbers."""
         if not self._later or not isinstance(self._recording, WithFused):
             return result
         computed_tensors = {self._output: result}
@@ -256,23 +261,33 @@ class WrongNode:
         return dequantize(last, self._quant) if last.dtype.kind in "iu" else last
 
     def _rounding_of_layer(self, recorded_values: np.ndarray, place: Place) -> float:
-        """Return the norm of the rounding error of the whole layer in the format that its result shows."""
+        """Return a bound for the norm of the whole layer's rounding error, in the short format of its result if any."""
         if not isinstance(self._recording, WithFused) or self._is_exact:
             return 0.0
         short_format = format_of(recorded_values, read=())
         unit = FLOAT32_UNIT_ROUNDOFF if short_format is None else short_format.unit
         last = [self._node, *self._later][-1]
-        inside = self._recording.rounding(last, *place) * unit / FLOAT32_UNIT_ROUNDOFF
+        inside = self._recording.rounding_norm(last, *place) * unit / FLOAT32_UNIT_ROUNDOFF
         form, opset, values = form_of_output(self._recording, last, self._tensor, place)
         result = run_node(form, values, opset)[form.outputs[0]]
         return max(inside, allowed_error(form, values, result, opset, unit))
 
     def cause_inside(self) -> str | None:
-        """Return the mistake of this node that reproduces the recorded tensor, as a clause."""
-        return self.mistake() or self.alteration() or self.function() or self.other_number() or self.miscounting()
+        """Return a clause with the mistake of this inner node that reproduces the layer's output, or None."""
+        return (
+            self.find_mistake()
+            or self.find_alteration()
+            or self.find_function()
+            or self.find_other_number()
+            or self.find_miscounted_parts()
+        )
 
-    def relation(self, find: Callable[[Result], str | None]) -> str | None:
-        """Return how the elements follow from the right ones in all samples, as a clause."""
+    def find_relation(self, find: Callable[[Result], str | None]) -> str | None:
+        """Return a clause on how the recorded elements follow from the right ones, if it is the same in all samples.
+
+        Args:
+            find: Returns the relation in one sample, or None.
+        """
         common_relation: str | None = None
         for place in self._places:
             result = self._sample(place).result
@@ -284,30 +299,34 @@ class WrongNode:
             common_relation = sample_relation
         return common_relation
 
-    def threshold(self) -> str | None:
-        """Return that results become one number from a threshold on, if that gives every element of every sample."""
+    def find_threshold(self) -> str | None:
+        """Return a clause if all results beyond a threshold become one number and that reproduces every element."""
         samples = [self._sample(place) for place in self._places]
         right, recorded = (
             np.concatenate([array.reshape(-1) for array in arrays]).astype(np.float64)
             for arrays in ([sample.exact for sample in samples], [sample.result.recorded for sample in samples])
         )
-        if not self._telling or not (np.isfinite(right).all() and np.isfinite(recorded).all()):
+        if not self._is_conclusive or not (np.isfinite(right).all() and np.isfinite(recorded).all()):
             return None
         cuts = np.cumsum([sample.exact.size for sample in samples])[:-1]
         wrong = np.concatenate([sample.wrong.reshape(-1) for sample in samples])
-        for clause, result in beyond_thresholds(right, recorded, wrong) if wrong.any() else ():
+        for clause, result in results_beyond_thresholds(right, recorded, wrong) if wrong.any() else ():
             parts = zip(np.split(result, cuts), samples, strict=True)
             if all(self._matches(sample, part.reshape(sample.exact.shape), whole=True) for part, sample in parts):
                 return f"{clause} ({self.claim})"
         return None
 
-    def count(self) -> str | None:
-        """Return a clause saying that an operand counts several times, or in part, if that reproduces every element."""
+    def find_miscounted_operand(self) -> str | None:
+        """Return a clause if a different weight of one operand, such as 0 or 2, reproduces every element, or None."""
         first = self._sample(self._places[0]).result
-        clauses = list(filter(None, (self._operand_count(name) for name in first.operands))) if self._telling else []
+        clauses = (
+            list(filter(None, (self._clause_of_operand_count(name) for name in first.operands)))
+            if self._is_conclusive
+            else []
+        )
         return clauses[0] if len(clauses) == 1 else None
 
-    def _operand_count(self, name: str) -> str | None:
+    def _clause_of_operand_count(self, name: str) -> str | None:
         common_share: str | None = None
         for place in self._places:
             result = self._sample(place).result
@@ -315,11 +334,11 @@ class WrongNode:
             if operand.dtype.kind != "f":
                 return None
             zeroed = Mistake(likely="", node=self._form, values={name: np.zeros_like(operand)})
-            result_without_operand = self._computed(place, zeroed)
+            result_without_operand = self._compute_output(place, zeroed)
             if result_without_operand is None or result_without_operand.shape != result.right.shape:
                 return None
             sample_share = (
-                share_of(result, result_without_operand)
+                weight_of_operand(result, result_without_operand)
                 if self._quant is None
                 else self._share_in_codes(place, result_without_operand)
             )
@@ -329,7 +348,7 @@ class WrongNode:
         return None if common_share is None else f"{name!r} counts {common_share} times"
 
     def _share_in_codes(self, place: Place, result_without_operand: np.ndarray) -> str | None:
-        """Return how often an operand counts in codes that are linear in it, in two digits, or None if once."""
+        """Return the weight of an operand in codes that are linear in it, to two digits, or None if it is 0 or 1."""
         sample = self._sample(place)
         operand_effect, is_above_minimum = (
             sample.exact - result_without_operand,
@@ -354,55 +373,56 @@ class WrongNode:
         return share_text if share_text not in ("0", "1") and self._are_equal(sample, rescaled_codes) else None
 
     def _are_equal(self, sample: _Sample, computed_codes: np.ndarray) -> bool:
-        """Return whether codes equal the recorded ones, allowing one step in a few of them."""
+        """Return whether codes equal the recorded ones, except for errors of one LSB in a few of them."""
         errors = np.abs(difference(sample.result.recorded, computed_codes))
         equal_count = np.count_nonzero(errors <= sample.slack * LSB_SLACK)
         accepted = bool((errors <= sample.slack).all()) and equal_count >= FURTHER_CAUSE_MIN_EQUAL_CODES * errors.size
         self._one_off |= accepted and bool(errors.any())
         return accepted
 
-    def mistake(self) -> str | None:
-        """Return which mistake of the operator reproduces every code, allowing one step if numbers are rounded."""
+    def find_mistake(self) -> str | None:
+        """Return a clause with the known mistake of the operator that reproduces every element, or None."""
         return self._clause_of_fitting(mistakes(self._form, self._sample(self._places[0]).result.operands, self._opset))
 
     def _code_lines(self) -> CodeLines:
-        """Return the codes of all samples, with the exact results."""
+        """Return the fit of the recorded codes to the exact results of all samples."""
         samples = [
             CodedSample(exact=sample.exact, codes=self._recording.load(self._tensor, *place), wrong=sample.wrong)
             for place in self._places
             for sample in (self._sample(place),)
         ]
-        return CodeLines(self._recording, self._form, self._tensor, samples if self._telling else [])
+        return CodeLines(self._recording, self._form, self._tensor, samples if self._is_conclusive else [])
 
-    def function(self) -> str | None:
-        """Return which function of the right numbers, or of an operand, the codes are."""
+    def find_function(self) -> str | None:
+        """Return a clause with the function of the right result, or of an operand, that the codes are, or None."""
         return self._clause_of_fitting(self._functions(self._places[0]))
 
     def _functions(self, place: Place) -> Iterator[Mistake]:
         sample = self._sample(place)
-        return functions_of(self._form, sample.exact, sample.result.recorded, sample.result.operands)
+        return functions_as_mistakes(self._form, sample.exact, sample.result.recorded, sample.result.operands)
 
-    def alteration(self) -> str | None:
-        """Return how the result is miswritten, the node another one or an operand misread, if that reproduces all.
+    def find_alteration(self) -> str | None:
+        """Return a clause with a mistake of any operator that reproduces every element, or None.
 
-        The first of these kinds that fits is said: many changes of an operand have the effect of another operator.
+        Tried in order are a result that is written wrongly, another node in place of this one, and a misread operand.
+        The first kind that fits is returned, because many misread operands have the same effect as another operator.
         """
         return next(filter(None, map(self._clause_of_fitting, self._alterations(self._places[0]))), None)
 
     def _alterations(self, place: Place) -> tuple[Iterator[Mistake], ...]:
-        """Return the mistakes that are possible for any operator, by kind."""
+        """Return the mistakes that any operator can have: in writing, in the node itself, in reading."""
         sample = self._sample(place)
         written, read = rewritings(self._form, sample.exact), readings(self._form, sample.result.operands)
         return applicable(written), applicable(self._other_nodes(place)), applicable(read)
 
     def _integer_readings(self, place: Place) -> Iterator[Mistake]:
-        """Yield the node with misread integers, such as positions."""
+        """Yield mistakes in reading integer operands, such as positions."""
         for mistake in readings(self._form, self._sample(place).result.operands):
             if mistake.values and all(array.dtype.kind in "iu" for array in mistake.values.values()):
                 yield mistake
 
     def _other_nodes(self, place: Place) -> Iterator[Mistake]:
-        """Yield the node with another attribute, another single integer or another operator."""
+        """Yield mistakes in which the node has another attribute value, integer parameter or operator."""
         operands = self._sample(place).result.operands
         if self._quant is not None and self._later:
             yield from codes_passed_on(self._form, operands, self._quant)
@@ -415,15 +435,15 @@ class WrongNode:
         yield from other_integers(self._form, operands)
         yield from other_operators(self._form)
 
-    def other_number(self) -> str | None:
-        """Return which number the node takes differently, if that reproduces every element of every sample."""
+    def find_other_number(self) -> str | None:
+        """Return a clause with a number that the node uses another value of, if that reproduces every element."""
         sample = self._sample(self._places[0])
         first, wrong_values = sample.result, sample.result.recorded[sample.wrong]
-        if np.unique(wrong_values).size < CAUSE_MIN_DISTINCT_VALUES or self._most < _FIT_RUNS:
+        if np.unique(wrong_values).size < CAUSE_MIN_DISTINCT_VALUES or self._max_replays < _REPLAYS_PER_FIT:
             return None
         dials_by_place = [self._dials(place) for place in self._places]
         for same_dials in zip(*dials_by_place, strict=True):
-            solved = solve(same_dials[0], first.recorded, partial(self._computed, self._places[0]))
+            solved = solve(same_dials[0], first.recorded, partial(self._compute_output, self._places[0]))
             for value in _round_numbers(solved, is_whole=same_dials[0].is_whole):
                 if value == same_dials[0].start:
                     break
@@ -455,60 +475,68 @@ class WrongNode:
             if quant is not None and is_integer(quant.dtype) and quant.scale.size == quant.zero_point.size == 1
         }
 
-    def _computed(self, place: Place, mistake: Mistake) -> np.ndarray | None:
+    def _compute_output(self, place: Place, mistake: Mistake) -> np.ndarray | None:
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-            result = made_by(mistake, self._sample(place).result.operands, self._opset, None, self._form_output)
-            return None if result is None else self._finish_or_none(result, place)
+            result = output_with_mistake(
+                mistake, self._sample(place).result.operands, self._opset, None, self._form_output
+            )
+            return None if result is None else self._apply_later_nodes_or_none(result, place)
 
-    def _finish_or_none(self, result: np.ndarray, place: Place) -> np.ndarray | None:
-        """Return the result after the later nodes, or None if they cannot compute with it."""
+    def _apply_later_nodes_or_none(self, result: np.ndarray, place: Place) -> np.ndarray | None:
+        """Apply the later nodes to an output of the node, or return None if they cannot process it."""
         try:
-            return self._finished(result, place)
+            return self._apply_later_nodes(result, place)
         except (KernelError, UsageError):
             return None
 
-    def miscounting(self) -> str | None:
-        """Return how often the parts of an operand count in sums, if that reproduces every element of every sample."""
+    def find_miscounted_parts(self) -> str | None:
+        """Return a clause with wrong weights of parts of an operand in sums, if they reproduce every element.
+
+        For an average pool, return a clause with wrong divisors of its windows.
+        """
         row = operators.of(self._form.op)
-        if self._telling and operators.plain(self._form).unit == "average_pool":
-            windows = {self._miscounted_windows(place) for place in self._places}
+        if self._is_conclusive and operators.plain(self._form).unit == "average_pool":
+            windows = {self._clause_of_windows(place) for place in self._places}
             clause = windows.pop()
             return f"{LIKELY}{clause} ({self.claim})" if clause is not None and not windows else None
-        if not self._telling or self._most < _FIT_RUNS or not (row.sums or row.reduces):
+        if not self._is_conclusive or self._max_replays < _REPLAYS_PER_FIT or not (row.sums or row.reduces):
             return None
         operands = self._sample(self._places[0]).result.operands
         for name, array in operands.items():
             for axis in range(array.ndim) if array.dtype.kind == "f" else ():
-                clauses = {self._miscounted(place, (name, axis)) for place in self._places}
+                clauses = {self._clause_of_blocks(place, (name, axis)) for place in self._places}
                 clause = clauses.pop()
                 if clause is not None and not clauses:
                     return f"{LIKELY}{clause} ({self.claim})"
         return None
 
-    def _miscounted(self, place: Place, operand: tuple[str, int]) -> str | None:
+    def _clause_of_blocks(self, place: Place, operand: tuple[str, int]) -> str | None:
         result = self._sample(place).result
-        if result.recorded.size > _MOST_OF_BLOCKS:
+        if result.recorded.size > _MAX_ELEMENTS_FOR_BLOCKS:
             return None
-        compute = partial(self._computed, place)
+        compute = partial(self._compute_output, place)
         found = miscounted_blocks(self._form, operand, result.operands, result.recorded, compute)
         return next((mistake.likely for mistake in found if self._is_reproduced_by(mistake, place, whole=True)), None)
 
-    def _miscounted_windows(self, place: Place) -> str | None:
+    def _clause_of_windows(self, place: Place) -> str | None:
         result = self._sample(place).result
-        compute = partial(self._computed, place)
+        compute = partial(self._compute_output, place)
         windows = miscounted_windows(self._form, result.operands, self._opset, result.recorded, compute)
         return next((mistake.likely for mistake in windows if self._is_reproduced_by(mistake, place, whole=True)), None)
 
-    def other_tensor(self) -> str | None:
-        """Return which recorded tensor is read in place of an operand, if that reproduces every element."""
+    def find_other_tensor(self) -> str | None:
+        """Return a clause with the recorded tensor that is read in place of an operand, or None."""
         return self._clause_of_fitting(self._substituted_operands(self._places[0]))
 
     def _substituted_operands(self, place: Place) -> Iterator[Mistake]:
         operands = self._sample(place).result.operands
         return substituted_operands(self._recording, self._node, self._form, operands, place=place, tensor=self._tensor)
 
-    def copied_part(self) -> str | None:
-        """Return which recorded tensor the wrong elements equal at the same places, all others being right."""
+    def find_copied_part(self) -> str | None:
+        """Return a clause with the recorded tensor that the wrong elements equal at the same indices, or None.
+
+        All other elements must be right.
+        """
         samples = [self._sample(place) for place in self._places]
         wrong_values = np.concatenate([sample.result.recorded[sample.wrong] for sample in samples])
         if np.unique(wrong_values).size < CAUSE_MIN_DISTINCT_VALUES or all(sample.wrong.all() for sample in samples):
@@ -522,47 +550,50 @@ class WrongNode:
         if not common_names:
             return None
         last = [self._node, *self._later][-1]
-        place_clause = wrong_place(self._recording, last, self._tensor, self._places)
+        place_clause = locate_outliers(self._recording, last, self._tensor, self._places)
         where = f"{place_clause}: " if place_clause else ""
         return f"{where}the wrong elements are those of {common_names[0]!r} at the same places"
 
     def _clause_of_fitting(self, candidates: Iterable[Mistake]) -> str | None:
-        fitting_mistakes = self._fitting_mistakes(candidates, whole=True) if self._telling else []
+        fitting_mistakes = self._fitting_mistakes(candidates, whole=True) if self._is_conclusive else []
         return (
             f"{LIKELY}{', or '.join(fitting_mistakes)} ({self.claim})"
-            if 0 < len(fitting_mistakes) <= MOST_SAID
+            if 0 < len(fitting_mistakes) <= MAX_REPORTED_MISTAKES
             else None
         )
 
     @property
-    def most_replays(self) -> int:
-        """How many replays of the node a search may take."""
-        return self._most
+    def max_replays(self) -> int:
+        """Maximum number of replays of the node in one search."""
+        return self._max_replays
 
     @property
     def claim(self) -> str:
         """How exactly the accepted candidates reproduce the output, as a clause."""
         return ONE_OFF if self._one_off else EVERY
 
-    def part(self) -> str | None:
-        """Return which mistake reproduces the wrong elements, all others being right."""
+    def find_mistake_in_part(self) -> str | None:
+        """Return a clause with a mistake that reproduces the wrong elements, if all other elements are right, or None.
+
+        The clause begins with where the wrong elements are.
+        """
         first = self._sample(self._places[0])
         if np.unique(first.result.recorded[first.wrong]).size < CAUSE_MIN_DISTINCT_VALUES or first.wrong.all():
             return None
         kinds = (mistakes(self._form, first.result.operands, self._opset), *self._alterations(self._places[0]))
         fitting_by_kind = (self._fitting_mistakes(kind, whole=False) for kind in kinds)
         fitting_mistakes = next((fitting for fitting in fitting_by_kind if fitting), [])
-        if not 0 < len(fitting_mistakes) <= MOST_SAID:
+        if not 0 < len(fitting_mistakes) <= MAX_REPORTED_MISTAKES:
             return None
         last = [self._node, *self._later][-1]
-        place_clause = wrong_place(self._recording, last, self._tensor, self._places)
+        place_clause = locate_outliers(self._recording, last, self._tensor, self._places)
         place = place_clause or f"{np.count_nonzero(first.wrong)} of {first.wrong.size} elements"
         return f"{LIKELY}{place}: {', or '.join(fitting_mistakes)} (reproduces all wrong elements)"
 
     def _fitting_mistakes(self, candidates: Iterable[Mistake], *, whole: bool) -> list[str]:
-        """Return the mistakes, in words, that reproduce all elements, or all wrong ones, of every sample."""
+        """Return the mistakes, in words, that reproduce every sample: all elements if `whole`, else the wrong ones."""
         fitting_mistakes: list[Mistake] = []
-        for mistake in islice(candidates, self._most):
+        for mistake in islice(candidates, self._max_replays):
             if self._is_reproduced_by(mistake, self._places[0], whole=whole) and not any(
                 _is_same(mistake, equal_mistake) for equal_mistake in fitting_mistakes
             ):
@@ -585,38 +616,38 @@ class WrongNode:
         return list(dict.fromkeys(clauses))
 
     def _is_reproduced_by(self, mistake: Mistake, place: Place, *, whole: bool) -> bool:
-        if mistake.told or (mistake.is_rounding and not self._roundings):
+        if mistake.determined or (mistake.is_rounding and not self._roundings):
             return False
         sample = self._sample(place)
         right_result = sample.exact if mistake.node is self._form else None
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
-            result = made_by(mistake, sample.result.operands, self._opset, right_result, self._form_output)
-            computed_values = None if result is None else self._finish_or_none(result, place)
+            result = output_with_mistake(mistake, sample.result.operands, self._opset, right_result, self._form_output)
+            computed_values = None if result is None else self._apply_later_nodes_or_none(result, place)
         return computed_values is not None and self._matches(sample, computed_values, whole=whole)
 
     def is_reproduced(self, computed_values: np.ndarray, place: Place) -> bool:
-        """Return whether real numbers that were computed elsewhere equal all recorded elements of a sample."""
+        """Return whether computed real numbers reproduce all recorded elements of a sample."""
         return self._matches(self._sample(place), computed_values, whole=True)
 
     def _matches(self, sample: _Sample, computed_values: np.ndarray, *, whole: bool) -> bool:
         if computed_values.shape != sample.wrong.shape:
             return False
-        if whole and not self._are_few_right(sample, computed_values):
+        if whole and not self._match_in_few_elements(sample, computed_values):
             return False
-        if self.coded:
+        if self.has_codes:
             return self._are_equal(sample, fake_quantize(computed_values, self._quant))
         errors = np.abs(difference(sample.result.recorded, computed_values))
         if not whole:
             return bool((errors[sample.wrong] <= sample.slack).all())
         return finite_norm(errors) <= sample.allowed and bool(np.isfinite(errors).all())
 
-    def _are_few_right(self, sample: _Sample, computed_values: np.ndarray) -> bool:
-        """Return whether a few elements match the recorded ones. If they do not, the full comparison can be skipped."""
+    def _match_in_few_elements(self, sample: _Sample, computed_values: np.ndarray) -> bool:
+        """Return whether the few elements that are checked first match. If not, the full comparison can be skipped."""
         computed_subset, recorded_subset = (
-            array.reshape(-1)[sample.few] for array in (computed_values, sample.result.recorded)
+            array.reshape(-1)[sample.checked_first] for array in (computed_values, sample.result.recorded)
         )
         if self._quant is not None:
-            if self._quant.scale.size > 1:  # these elements alone do not tell their channels
+            if self._quant.scale.size > 1:  # the channel of a flat index, and so its scale, is not known here
                 return True
             return bool(
                 (np.abs(difference(recorded_subset, fake_quantize(computed_subset, self._quant))) <= sample.slack).all()
@@ -650,16 +681,16 @@ def _is_same(mistake: Mistake, candidate: Mistake) -> bool:
 
 
 def _indices_to_check_first(is_wrong: np.ndarray) -> np.ndarray:
-    """Return indices of some wrong elements, and of some evenly spread ones."""
+    """Return flat indices of some wrong elements and of evenly spread elements, sorted."""
     spread = np.arange(0, is_wrong.size, max(is_wrong.size // _FEW_ELEMENTS, 1))
     return np.union1d(spread, np.flatnonzero(is_wrong)[:_FEW_ELEMENTS])
 
 
-_FAR = 0.01
+_FAR_OFF_MIN_ERROR = 0.01
 """Relative error norm of a layer's output above which a mistake inside it is searched for."""
 _FEW_ELEMENTS = 1 << 12
-"""Number of elements that are compared first."""
-_FIT_RUNS = 100
-"""Replays that a fit takes: of nodes that are too large for as many, no number is solved for."""
-_MOST_OF_BLOCKS = 1 << 20
-"""Elements of the largest result whose parts are counted."""
+"""Number of wrong elements, and of evenly spread elements, that are compared first."""
+_REPLAYS_PER_FIT = 100
+"""Number of replays that fitting a number takes. Nodes that are too large for so many replays are not fitted."""
+_MAX_ELEMENTS_FOR_BLOCKS = 1 << 20
+"""Maximum number of elements of a result for which the weights of an operand's blocks are solved for."""

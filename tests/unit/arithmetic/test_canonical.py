@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sweeps import drawn
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.canonical import canonical, functions
+from qdebug.arithmetic.canonical import canonical, number_functions
 from qdebug.arithmetic.search import all_codes, programs
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, compute, finish
@@ -226,7 +226,7 @@ def test_one_number_is_one_function_whatever_the_sums(x, weights, y, zero, bias)
     unit = conv(x, weights, y, zero, bias)
     columns = columns_of(unit, step=509)
     tried = [*(known for known in candidates(unit) if known.sums == SUMS), *list(programs(unit, SUMS))[::29]]
-    numbers = dict(zip(tried, functions(tried, unit, {SUMS: columns}), strict=True))
+    numbers = dict(zip(tried, number_functions(tried, unit, {SUMS: columns}), strict=True))
     first = {}
     for variant, codes in all_codes(unit, columns, tried):
         held, theirs = first.setdefault(numbers[variant], (variant, codes))

@@ -282,7 +282,7 @@ def test_a_mistake_changes_one_thing_of_the_unit():
     np.testing.assert_array_equal(read.centred, CODES.astype(int) % 256 - 5)
     assert moved.codes.dtype == np.int8
     np.testing.assert_array_equal(moved.centred, CODES.astype(int) + np.where(CODES < 0, 128, -128) - 5)
-    assert made["output sign"].resigned
+    assert made["output sign"].has_opposite_signedness
     np.testing.assert_array_equal(made["turned kernel"].unit.operands[1].codes, FILTERS.transpose(0, 1, 3, 2))
     np.testing.assert_array_equal(made["mirrored kernel"].unit.operands[1].codes, FILTERS[:, :, ::-1, ::-1])
     assert made["no clamp"].unit.out.clamp is None

@@ -136,7 +136,7 @@ def test_a_node_without_a_search_takes_the_width_of_its_siblings(quantized):
     ],
 )
 def test_the_difference_of_a_multiplier_is_a_range(least, most, words):
-    text = str(FittedMultiplier(channels=(1,), of=2, least=least, most=most, recorded=None))
+    text = str(FittedMultiplier(channels=(1,), channel_count=2, min_ratio=least, max_ratio=most, recorded=None))
     assert words in text
 
 

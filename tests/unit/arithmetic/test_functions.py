@@ -12,7 +12,7 @@ from sweeps import sweep
 
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.functions import _number_for_node, _scaled_operand, _sum_range, same_functions, shape_of
-from qdebug.arithmetic.selection import never_decreases
+from qdebug.arithmetic.selection import is_non_decreasing
 from qdebug.arithmetic.units import Units
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.replay.columns import Columns
@@ -223,7 +223,7 @@ def test_two_variants_are_one_function_if_and_only_if_they_agree_on_every_sum(na
     unit = WITH_SUMS[name]
     unit = replace(unit, out=replace(unit.out, clamp=clamp))
     sums = Variant().sums
-    known = [each for each in candidates(unit) if each.sums == sums and never_decreases(each)]
+    known = [each for each in candidates(unit) if each.sums == sums and is_non_decreasing(each)]
     own = accumulate(unit, sums)
     numbers = same_functions(known, [shape_of(unit, {sums: own})])
     least, most = _sum_range(unit, own)

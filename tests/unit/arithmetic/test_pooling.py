@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qdebug.arithmetic.pooling import pool, standing_for
+from qdebug.arithmetic.pooling import choose_variants_by_kind, pool
 from qdebug.arithmetic.presets import KnownRuntime, known_presets
 from qdebug.arithmetic.search import SearchResult
 from qdebug.arithmetic.units import UnitSource
@@ -144,7 +144,7 @@ TYPES = "uint8,int8,uint8"
 
 def stands(*nodes):
     """Choose for nodes given as a branch and the class that was found."""
-    return standing_for([(finding(branch=branch), members) for branch, *members in nodes])
+    return choose_variants_by_kind([(finding(branch=branch), members) for branch, *members in nodes])
 
 
 def test_one_variant_stands_for_all_branches_that_it_reproduces():

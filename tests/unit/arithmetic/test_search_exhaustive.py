@@ -12,7 +12,7 @@ from sweeps import sweep
 from qdebug.arithmetic import search as module
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.search import (
-    _roundings_of,
+    _vary_roundings,
     _with_swapped_zero_point,
     all_codes,
     choose_elements,
@@ -321,7 +321,7 @@ def test_batches_of_variants_give_what_each_gives_alone(monkeypatch):
     unfit = parse_variant("m=q31 steps=mul,shr.up,zp,sat")
     flawed = replace(unit, out=replace(unit.out, scale=np.float32(np.nan)))
     for at_once in (1, 2, 3, 1 << 24):
-        monkeypatch.setattr(module, "_CODES_AT_ONCE", at_once * CODES.size)
+        monkeypatch.setattr(module, "_MAX_CODES_AT_ONCE", at_once * CODES.size)
         found = list(all_codes(unit, accumulate(unit, Variant().sums), fitting))
         assert [variant for variant, _ in found] == fitting
         assert max(made) == min(at_once, len(fitting))
@@ -351,12 +351,12 @@ def test_a_rounding_and_the_zero_point_beside_it_change_places(steps, swapped):
 
 
 def test_each_rounding_is_replaced_by_each_other():
-    made = list(_roundings_of(parse_steps("shl,mulhi.up,shr.away,zp,sat")))
-    assert len(set(made)) == len(made) == 6 * len(module._HIGH)
+    made = list(_vary_roundings(parse_steps("shl,mulhi.up,shr.away,zp,sat")))
+    assert len(set(made)) == len(made) == 6 * len(module._HIGH_PRODUCT_ROUNDINGS)
     assert {tuple(step.op for step in each) for each in made} == {("shl", "mulhi", "shr", "zp", "sat")}
     assert parse_steps("shl,mulhi.up,shr.away,zp,sat") in made
-    assert list(_roundings_of(parse_steps("zp,sat"))) == [parse_steps("zp,sat")]
-    assert len(list(_roundings_of(parse_steps("mul,even,zp,sat")))) == 6
+    assert list(_vary_roundings(parse_steps("zp,sat"))) == [parse_steps("zp,sat")]
+    assert len(list(_vary_roundings(parse_steps("mul,even,zp,sat")))) == 6
 
 
 def test_equal_values_are_equal_and_not_a_number_is_only_itself():
@@ -382,10 +382,10 @@ def test_elements_away_from_both_ends_of_the_codes_are_preferred_as_evidence(low
     own = module._Search(source)
     own.run(unknown=False)
     _, _, _, places, missed = own._find_hardest_sample(Variant().sums)
-    best = max(own._rates, key=own._rates.__getitem__)
+    best = max(own._match_rates, key=own._match_rates.__getitem__)
     made = compute(unit, best)
     inside = np.abs(made.astype(float) - (low + high) / 2) < 0.45 * (high - low)
-    deciding = own._deciding[Variant().sums].places
+    deciding = own._deciding_elements[Variant().sums].places
     np.testing.assert_array_equal(np.sort(places), np.sort(deciding[inside[deciding]]))
     assert missed == np.count_nonzero((made != source.arrays[0])[places])
 

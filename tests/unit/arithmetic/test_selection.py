@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from qdebug.arithmetic import selection
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.selection import choose_deciding_elements, never_decreases, parameters
+from qdebug.arithmetic.selection import choose_deciding_elements, is_non_decreasing, number_parameter_sets
 from qdebug.model.thresholds.explanation import ALL_DECIDING_MAX_ELEMENTS, DECIDING_MAX_ELEMENTS
 from qdebug.numerics.checkpoint import calling_at_checkpoints
 from qdebug.replay.columns import Columns, HeavyPart
@@ -103,7 +103,7 @@ def test_small_tensors_are_looked_at_whole():
     [("", True), ("steps=mul,even,zp,wrap", False), ("m=glow steps=pre.floor,mul,wrap32,shr.up,wrap32,zp,sat", False)],
 )
 def test_programs_that_wrap_may_decrease(text, answer):
-    assert never_decreases(parse_variant(text)) is answer
+    assert is_non_decreasing(parse_variant(text)) is answer
 
 
 @pytest.mark.parametrize("block", [7, 1 << 20])
@@ -232,7 +232,7 @@ def parameters_of(kind, shape, *, scales=((), ()), out=(), **facts):
     goal = Target(dtype=np.dtype(np.int8), scale=np.ones(out, np.float32), zero_point=np.zeros((), np.int8))
     bias = facts.pop("bias", "int32")
     columns = Columns(sums=HeavyPart(bias=bias), values=(codes,), shape=shape, **facts)
-    found = parameters(Unit(kind=kind, operands=operands, out=goal), columns)
+    found = number_parameter_sets(Unit(kind=kind, operands=operands, out=goal), columns)
     return None if found is None else np.broadcast_to(found, codes.size).reshape(shape)
 
 
@@ -290,7 +290,7 @@ def test_the_ends_of_codes_are_the_same_from_a_table_as_from_sorting(seed, size,
     key = np.zeros(1, np.int64) if sets == 1 else rng.integers(0, sets, size)
     with mock.patch.object(selection, "_BLOCK", block):
         table = selection._extremes_of_codes(values, recorded, key)
-        with mock.patch.object(selection, "_ends_in_a_table", return_value=None):
+        with mock.patch.object(selection, "_extreme_numbers_by_table", return_value=None):
             sorting = selection._extremes_of_codes(values, recorded, key)
     assert table.places.tolist() == sorting.places.tolist()
     assert (table.complete, table.consistent) == (sorting.complete, sorting.consistent)

@@ -52,10 +52,10 @@ def source(op, given=ROUND, **attrs):
 
 def test_a_node_that_picks_codes_moves_them_if_it_keeps_their_scale():
     pool = {"kernel_shape": (2, 2), "strides": (2, 2)}
-    assert source("MaxPool", **pool).moves
-    assert not source("MaxPool", replace(ROUND, scale=np.float32(0.25)), **pool).moves
-    assert not source("MaxPool", replace(ROUND, zero_point=4), **pool).moves
-    assert not source("AveragePool", **pool).moves
+    assert source("MaxPool", **pool).only_moves_codes
+    assert not source("MaxPool", replace(ROUND, scale=np.float32(0.25)), **pool).only_moves_codes
+    assert not source("MaxPool", replace(ROUND, zero_point=4), **pool).only_moves_codes
+    assert not source("AveragePool", **pool).only_moves_codes
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_values_of_no_sample_together_are_missing():
 )
 def test_a_scale_that_nothing_can_be_computed_with_is_said(scale, flaw, void):
     found = source("Relu", replace(ROUND, scale=np.float32(scale)))
-    assert (found.flaw, found.void) == (flaw, void)
+    assert (found.bad_scale_text, found.zero_scales_text) == (flaw, void)
 
 
 def added(scales, out=0.5):
@@ -128,13 +128,13 @@ def added(scales, out=0.5):
     ],
 )
 def test_the_first_scale_that_nothing_can_be_computed_with_is_said(scales, out, flaw):
-    assert added(scales, out).flaw == flaw
+    assert added(scales, out).bad_scale_text == flaw
 
 
 def test_the_operand_that_stands_for_0_alone_is_said():
-    assert added((0.5, 0.0)).void == "every scale of its second operand is 0, so that all its values are 0"
-    assert added((0.5, 0.5, 0.0)).void == "every scale of its operand 3 is 0, so that all its values are 0"
-    assert added((0.5, 0.5)).void is None
+    assert added((0.5, 0.0)).zero_scales_text == "every scale of its second operand is 0, so that all its values are 0"
+    assert added((0.5, 0.5, 0.0)).zero_scales_text == "every scale of its operand 3 is 0, so that all its values are 0"
+    assert added((0.5, 0.5)).zero_scales_text is None
 
 
 @pytest.mark.parametrize(("between", "last"), [(LAYOUT_SEARCH_MAX_NODES - 1, True), (LAYOUT_SEARCH_MAX_NODES, False)])
@@ -165,6 +165,6 @@ def test_a_node_is_quantized_if_it_carries_scales_or_gives_codes(op, dtype, quan
 
 
 def test_a_clamp_or_a_group_hands_on_no_codes_as_they_are():
-    assert source("Relu").moves is False
-    assert source("Identity").moves is True
-    assert source("Clip", min=-100.0, max=100.0).moves is False
+    assert source("Relu").only_moves_codes is False
+    assert source("Identity").only_moves_codes is True
+    assert source("Clip", min=-100.0, max=100.0).only_moves_codes is False

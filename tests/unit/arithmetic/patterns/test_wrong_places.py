@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qdebug.arithmetic.patterns.wrong_places import Layout, _block_part, chance, places
+from qdebug.arithmetic.patterns.wrong_places import Layout, _repeated_part_of_blocks, may_be_chance, places
 from qdebug.model.thresholds.patterns import PLACE_MAX_PROBABILITY
 
 NCHW = Layout(channel=0, spatial=(1, 2))
@@ -33,13 +33,13 @@ def test_chance_is_the_probability_of_any_such_place(hit, more, wrong, choices):
     share = Fraction(hit, hit + more - 1)
     probability, most = share**wrong * choices, Fraction(PLACE_MAX_PROBABILITY)
     assume(not math.isclose(probability, most, rel_tol=1e-9))
-    assert chance(float(share), wrong, choices) == (probability > most)
-    assert chance(float(share), wrong) == (share**wrong > most)
+    assert may_be_chance(float(share), wrong, choices) == (probability > most)
+    assert may_be_chance(float(share), wrong) == (share**wrong > most)
 
 
 def test_a_probability_at_the_limit_is_no_chance():
-    assert not chance(0.1, 4)
-    assert chance(0.1, 3)
+    assert not may_be_chance(0.1, 4)
+    assert may_be_chance(0.1, 3)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_probability_at_the_limit_is_no_chance():
 )
 def test_a_part_of_every_block_is_named_if_it_is_small_and_hardly_chance(residues, block, total, said):
     hit = np.array([at for at in range(total) if at % block in residues])
-    assert _block_part(hit, total) == said
+    assert _repeated_part_of_blocks(hit, total) == said
 
 
 @given(st.integers(1, 40), st.integers(2, 130), st.data())
@@ -73,7 +73,7 @@ def test_indices_of_a_single_block_are_no_part_of_every_block(many, total, data)
     start = data.draw(st.integers(0, total - 1))
     hit = np.arange(start, min(start + many, total))
     if hit.size <= 4:
-        assert _block_part(hit, total) is None
+        assert _repeated_part_of_blocks(hit, total) is None
 
 
 @pytest.mark.parametrize(

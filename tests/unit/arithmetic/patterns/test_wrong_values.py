@@ -13,21 +13,21 @@ from qdebug.arithmetic.patterns import wrong_values
 from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.patterns.wrong_values import (
+    _axes_of_neighbours,
     _CenteredCodes,
     _clamp,
+    _errors_near_ties,
     _errors_of_one,
     _growing_errors,
     _index_away_from_borders,
+    _index_of_wrapped,
     _is_shift,
     _mean_error_of_channels,
     _mean_errors,
-    _neighbours,
     _probability_above,
-    _rolled_in,
     _single_code,
     _stale_codes,
     _thin_out,
-    _ties,
     _wrapped_codes,
     constants,
     factors,
@@ -247,14 +247,18 @@ def test_what_comes_in_at_the_other_end_is_that_part(axis, distance):
     places = np.indices((7, 8))[axis]
     filled = np.abs(np.roll(places, distance, axis) - places) != abs(distance)
     part = np.zeros((7, 8), bool)
-    part[_rolled_in(axis, distance, 2)] = True
+    part[_index_of_wrapped(axis, distance, 2)] = True
     np.testing.assert_array_equal(part, filled)
 
 
 def test_neighbours_lie_along_the_axes_that_there_are():
-    assert list(_neighbours(NCHW, 4)) == [(2, "row"), (3, "column"), (1, "channel"), (0, "sample")]
-    assert list(_neighbours(Layout(channel=1, spatial=(0,)), 3)) == [(1, "position"), (2, "channel"), (0, "sample")]
-    assert list(_neighbours(FLAT, 0)) == []
+    assert list(_axes_of_neighbours(NCHW, 4)) == [(2, "row"), (3, "column"), (1, "channel"), (0, "sample")]
+    assert list(_axes_of_neighbours(Layout(channel=1, spatial=(0,)), 3)) == [
+        (1, "position"),
+        (2, "channel"),
+        (0, "sample"),
+    ]
+    assert list(_axes_of_neighbours(FLAT, 0)) == []
 
 
 @pytest.mark.parametrize("distance", sorted({min(STALE_DISTANCES, key=abs), -1, 2} & set(STALE_DISTANCES)))
@@ -283,13 +287,13 @@ def test_a_tie_elsewhere_or_none_near_a_wrong_element_is_no_rounding_of_ties():
     recorded, distance = expected.copy(), np.full((1, 1000), 0.3)
     recorded[0, :9] += 1
     distance[0, :9] = 0.0
-    assert len(said(_ties(evidence_of(expected, recorded, distance=distance)))) == 1
+    assert len(said(_errors_near_ties(evidence_of(expected, recorded, distance=distance)))) == 1
     distance[0, 8] = 0.3
-    assert said(_ties(evidence_of(expected, recorded, distance=distance))) == []
+    assert said(_errors_near_ties(evidence_of(expected, recorded, distance=distance))) == []
     recorded[0, 8] -= 1
-    assert len(said(_ties(evidence_of(expected, recorded, distance=distance)))) == 1
+    assert len(said(_errors_near_ties(evidence_of(expected, recorded, distance=distance)))) == 1
     recorded[0, 0] += 1
-    assert said(_ties(evidence_of(expected, recorded, distance=distance))) == []
+    assert said(_errors_near_ties(evidence_of(expected, recorded, distance=distance))) == []
 
 
 @pytest.mark.parametrize(("by", "pattern"), [(1, []), (2, ["growing"])])
@@ -454,7 +458,7 @@ def test_a_value_at_the_largest_distance_is_close_to_no_tie():
     recorded[0, :9] += 1
     for gap, told in ((TIE_MAX_DISTANCE, False), (TIE_MAX_DISTANCE * 0.99, True)):
         distance = np.where(np.arange(1000) < 9, gap, 0.3)[None]
-        assert bool(said(_ties(evidence_of(expected, recorded, distance=distance)))) == told
+        assert bool(said(_errors_near_ties(evidence_of(expected, recorded, distance=distance)))) == told
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from qdebug.compare.explaining.explain import explain_recording, siblings, wanted
+from qdebug.compare.explaining.explain import explain_recording, find_outputs, outputs_with_same_operators
 from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.errors import UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
@@ -176,10 +176,10 @@ def test_a_recording_that_cannot_be_relied_on_is_code_3(quantized):
 
 def test_names_are_found_and_siblings_with_them(quantized):
     made = quantized.conv("")
-    assert wanted(made, "conv") == wanted(made, "y") == ("y",)
-    assert siblings(made, {"y"}) == {"y"}
+    assert find_outputs(made, "conv") == find_outputs(made, "y") == ("y",)
+    assert outputs_with_same_operators(made, {"y"}) == {"y"}
     with pytest.raises(UsageError, match="Near names: 'conv'"):
-        wanted(made, "conb")
+        find_outputs(made, "conb")
 
 
 def test_progress_names_the_nodes(quantized):
