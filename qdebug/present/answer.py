@@ -237,7 +237,9 @@ def level_change(fault: Diagnosis) -> str:
 
 
 def remedy_line(remedy: Remedy, result: RunComparison, *, max_outputs: int) -> str:
-    """Return an edit that was tried, the SQNR of the worst outputs before and after it, and its cost.
+    """Return an edit that was tried, the SQNR of some outputs before and after it, and its cost.
+
+    The first is the output to whose error the report's shares refer; the worst of the others follow.
 
     Args:
         remedy: The remedy.
@@ -247,8 +249,11 @@ def remedy_line(remedy: Remedy, result: RunComparison, *, max_outputs: int) -> s
     levels = {node.tensor: node.metrics.sqnr_db for node in result.nodes if node.metrics is not None}
     floor = result.limits.get("min_output_sqnr")
     changes, is_below_floor = [], False
-    worst_first = sorted(remedy.gain_db.items(), key=lambda item: _finite_level(levels.get(item[0])))
-    for name, gain in worst_first[:max_outputs]:
+    shared_output = next((name for fault in result.diagnosis for name in fault.share), "")
+    ordered_gains = sorted(
+        remedy.gain_db.items(), key=lambda item: (item[0] != shared_output, _finite_level(levels.get(item[0])))
+    )
+    for name, gain in ordered_gains[:max_outputs]:
         level, output_text = (
             levels.get(name),
             "" if len(result.network_outputs) == 1 else f"{safe_text(name, limit=_NAME_LIMIT)} ",

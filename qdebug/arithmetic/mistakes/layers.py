@@ -559,7 +559,7 @@ def _confuse_sum_and_mean(result: np.ndarray, *, size: int, up: bool) -> np.ndar
 
 
 def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield the mistakes of rounding in another direction, or of losing the carry, in a cast to a short float format."""
+    """Yield the mistakes of rounding otherwise, or of losing the carry, in a cast to a short float format."""
     data = values.get(node.inputs[0]) if node.inputs else None
     target = node.attrs.get("to")
     if not operators.of(node.op).casts or data is None or data.dtype.kind != "f" or not isinstance(target, int):

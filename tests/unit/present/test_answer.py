@@ -129,6 +129,9 @@ def test_a_remedy_says_what_the_outputs_become(made):
     assert (
         remedy_line(both, result, max_outputs=1) == "per-channel weights: p 12.0 -> 18.7 dB (still below 20); 512 bytes"
     )
+    of_other_output = replace(result, diagnosis=(fault(share={"h": 0.9}),))
+    first_change = remedy_line(both, of_other_output, max_outputs=1)
+    assert first_change == "per-channel weights: h 30.0 -> 29.5 dB; 512 bytes"
     whole = Remedy(gains=(OutputGain(output="p", db=math.inf),), command="", **known)
     assert remedy_line(whole, result, max_outputs=1) == "per-channel weights: p 12.0 -> identical; 512 bytes"
 
