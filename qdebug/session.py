@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from qdebug.compare.align.align import align_runs
-from qdebug.compare.align.bare_run import in_order_of, is_bare
+from qdebug.compare.align.bare_run import borrow_order, is_bare
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair, PairList
 from qdebug.compare.align.undeclared_quantization import computes_with_codes
@@ -143,7 +143,7 @@ class DiffSession:
         runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
         with one_thread(), np.errstate(all="ignore"):  # the same settings as when pairs are compared
             alignment = align_runs(*runs, report_progress=on_stage, given=user_pairs)
-        self.backend, self.alignment = in_order_of(reference, backend, alignment)
+        self.backend, self.alignment = borrow_order(reference, backend, alignment)
         if self.backend is not backend:
             backend = self.backend
             runs = runs[0], IndexedRecording.of(backend)

@@ -36,17 +36,17 @@ __all__ = [
     "NodeShare",
     "OutputBudget",
     "ShareOut",
-    "above_output",
     "budget_of_output",
     "budget_powers",
-    "share_reaching",
+    "estimate_reaching_shares",
+    "list_tensors_upstream",
 ]
 
 LEAST_SHARE = 0.01
 """Default share of an output's error below which nodes are summed up."""
-_PRUNED = 0.1
+_PRUNING_FRACTION = 0.1
 """Fraction of the least share below which a node is not replayed individually, judging by an estimate."""
-_CHUNK = 8
+_NODES_PER_TASK = 8
 """Nodes per task: enough to be replayed efficiently together, few enough to keep all workers busy to the end."""
 
 
@@ -214,25 +214,25 @@ def budget_powers(graphs: GraphCheck, task: BudgetTask, replay: ErrorReplay | No
         else:
             sizes[entry.tensor] = size
     for entry, replayed in zip(task.alone, replay.outputs([[(entry, None)] for entry in task.alone]), strict=True):
-        powers[entry.tensor, ""] = _power_of(replayed, signal)
+        powers[entry.tensor, ""] = _error_power(replayed, signal)
         if math.isnan(powers[entry.tensor, ""]):
             stopped[entry.node] = replayed.reason or "its error makes the output NaN or infinite"
     for entry in task.parts:
         parts = {part: error for part, error in replay.own_parts(entry).items() if np.any(error)}
         for part, replayed in zip(parts, replay.outputs([[(entry, error)] for error in parts.values()]), strict=True):
-            powers[entry.tensor, part] = _power_of(replayed, signal)
+            powers[entry.tensor, part] = _error_power(replayed, signal)
     # Errors may cancel or amplify each other, so the power of a group is replayed, not summed from its members.
     errors = [[(entry, None) for entry in group] for group in task.groups]
     for group, replayed in zip(task.groups, replay.outputs(errors), strict=True):
-        powers[group[-1].tensor, _TOGETHER] = _power_of(replayed, signal)
+        powers[group[-1].tensor, _TOGETHER] = _error_power(replayed, signal)
     if task.small is not None:
-        powers[_SMALL] = _power_of(replay.output(task.small) if task.small else Replayed(signal), signal)
+        powers[_SMALL] = _error_power(replay.output(task.small) if task.small else Replayed(signal), signal)
     if task.every is not None:
-        powers[_LEFT] = _power_of(replay.output(task.every), replay.recorded)
+        powers[_LEFT] = _error_power(replay.output(task.every), replay.recorded)
     return BudgetPowers(sizes=sizes, powers=powers, unknown=unknown, stopped=stopped)
 
 
-def _power_of(replayed: Replayed, expected: np.ndarray) -> float:
+def _error_power(replayed: Replayed, expected: np.ndarray) -> float:
     checkpoint()
     return math.nan if replayed.values is None else _power(difference(replayed.values, expected))
 
@@ -241,28 +241,28 @@ class _Sums:
     """Powers over all samples."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[str, str], float] = {}
+        self._powers: dict[tuple[str, str], float] = {}
 
     def add(self, powers: Mapping[tuple[str, str], float]) -> None:
         """Add the powers of one sample. NaN stays NaN."""
         for key, power in powers.items():
-            self._of[key] = self._of.get(key, 0.0) + power
+            self._powers[key] = self._powers.get(key, 0.0) + power
 
     @property
     def error(self) -> float:
         """Power of the output's error."""
-        return self._of.get(_ALL, 0.0)
+        return self._powers.get(_ALL, 0.0)
 
     def share(self, tensor: str, part: str) -> float | None:
         """Return a power divided by the power of the output's error, or None if unknown."""
-        power = self._of.get((tensor, part), math.nan)
+        power = self._powers.get((tensor, part), math.nan)
         return power / self.error if math.isfinite(power) and self.error else None
 
     def sqnr_db(self, power: float) -> float:
         """Return the SQNR for an error power, or NaN if the power is not finite."""
         if not power or not math.isfinite(power):
             return math.nan if power else math.inf
-        signal = self._of.get(("", ""), 0.0)
+        signal = self._powers.get(("", ""), 0.0)
         return 10 * math.log10(signal / power) if signal else -math.inf
 
 
@@ -270,7 +270,7 @@ def _power(values: np.ndarray) -> float:
     return norm(values) ** 2 if np.isfinite(values).all() else math.nan
 
 
-class _InThisProcess:
+class _SequentialReplays:
     """Replays the tasks of an output one after another in this process.
 
     Args:
@@ -280,7 +280,7 @@ class _InThisProcess:
 
     def __init__(self, graphs: GraphCheck, output: PlannedNode) -> None:
         self._graphs = graphs
-        # Consecutive tasks are mostly of the same sample and step.
+        # Consecutive tasks mostly belong to the same sample and step, so one cached replay is enough.
         self._replay_at = lru_cache(maxsize=1)(partial(ErrorReplay, graphs, output))
 
     def __call__(self, tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
@@ -292,25 +292,25 @@ class _TaskRunner:
 
     Args:
         compute: Replays tasks, and yields their results in order.
-        kept: Results of earlier replays. New results are added.
+        cached_powers: Results of earlier replays. New results are added.
         progress: Called with the number of finished tasks and the total.
     """
 
     def __init__(self, compute: ShareOut, cached_powers: KeptPowers, progress: Callable[[int, int], None]) -> None:
         self.sums = _Sums()
-        self._compute, self._kept, self._progress = compute, cached_powers, progress
+        self._compute, self._cached_powers, self._progress = compute, cached_powers, progress
         self._done = self._total = 0
 
     def run(self, tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
         """Yield the result of each task, in order."""
         self._total += len(tasks)
         keys = [task.key for task in tasks]
-        pending = {key: task for key, task in zip(keys, tasks, strict=True) if key not in self._kept}
+        pending = {key: task for key, task in zip(keys, tasks, strict=True) if key not in self._cached_powers}
         computed = self._compute([*pending.values()])
         for key in keys:
-            powers = self._kept.get(key)
+            powers = self._cached_powers.get(key)
             if powers is None:
-                powers = self._kept[key] = next(computed)
+                powers = self._cached_powers[key] = next(computed)
             self.sums.add(powers.powers)
             yield powers
             self._done += 1
@@ -353,10 +353,10 @@ def budget_of_output(
     """
     common_places = recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output)
     places = [place for place in common_places if places is None or place in places]
-    entries = above_output(graphs, plan, output)
+    entries = list_tensors_upstream(graphs, plan, output)
     task = partial(BudgetTask, output=output)
     runner = _TaskRunner(
-        share_out or _InThisProcess(graphs, output),
+        share_out or _SequentialReplays(graphs, output),
         {} if cached_powers is None else cached_powers,
         progress or _ignore_progress,
     )
@@ -372,18 +372,24 @@ def budget_of_output(
     )
     if not sums.error or not math.isfinite(sums.error):
         return base
-    nodes_above = _split_nodes_above(
-        entries, all_powers, table, share_reaching(graphs.replays.be.recording.graph, output.tensor, table), least
+    upstream_nodes = _split_upstream_nodes(
+        entries,
+        all_powers,
+        table,
+        estimate_reaching_shares(graphs.replays.be.recording.graph, output.tensor, table),
+        least,
     )
     replays = list(
-        runner.run([task(place=place, alone=item) for place in places for item in _in_chunks(nodes_above.alone)])
+        runner.run(
+            [task(place=place, alone=item) for place in places for item in _split_into_chunks(upstream_nodes.alone)]
+        )
     )
     stopped = {node: reason for item in reversed(replays) for node, reason in item.stopped.items()}
-    shares = {entry.tensor: sums.share(entry.tensor, "") for entry in nodes_above.alone}
-    large = [entry for entry in nodes_above.alone if (share := shares[entry.tensor]) is not None and share >= least]
+    shares = {entry.tensor: sums.share(entry.tensor, "") for entry in upstream_nodes.alone}
+    large = [entry for entry in upstream_nodes.alone if (share := shares[entry.tensor]) is not None and share >= least]
     small = [
         entry
-        for entry in nodes_above.with_known_error
+        for entry in upstream_nodes.with_known_error
         if entry not in large and shares.get(entry.tensor, 0.0) is not None
     ]
     tasks = [task(place=place, small=small, every=[*large, *small]) for place in places]
@@ -392,7 +398,7 @@ def budget_of_output(
         tasks += _detail_tasks(task, ranked, places)
     for _ in runner.run(tasks):
         pass
-    return _with_shares(base, sums, replace(nodes_above, stopped=stopped), large, small)
+    return _add_shares(base, sums, replace(upstream_nodes, stopped=stopped), large, small)
 
 
 def _detail_tasks(
@@ -400,17 +406,17 @@ def _detail_tasks(
 ) -> list[BudgetTask]:
     """Return tasks that replay each node together with all nodes of larger share, and the parts of each error."""
     groups = [ranked[: count + 1] for count in range(len(ranked))]
-    together = [task(place=place, groups=chunk) for place in places for chunk in _in_chunks(groups)]
-    return [*together, *(task(place=place, parts=chunk) for place in places for chunk in _in_chunks(ranked))]
+    together = [task(place=place, groups=chunk) for place in places for chunk in _split_into_chunks(groups)]
+    return [*together, *(task(place=place, parts=chunk) for place in places for chunk in _split_into_chunks(ranked))]
 
 
-def _in_chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    for start in range(0, len(items), _CHUNK):
-        yield items[start : start + _CHUNK]
+def _split_into_chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    for start in range(0, len(items), _NODES_PER_TASK):
+        yield items[start : start + _NODES_PER_TASK]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _AboveOutput:
+class _UpstreamNodes:
     """The nodes upstream of an output.
 
     Args:
@@ -426,13 +432,13 @@ class _AboveOutput:
     stopped: Mapping[str, str] = field(default_factory=dict)
 
 
-def _split_nodes_above(
+def _split_upstream_nodes(
     entries: Sequence[PlannedNode],
     all_powers: Sequence[BudgetPowers],
     table: ResultTable,
     reaches: Mapping[str, float],
     min_share: float,
-) -> _AboveOutput:
+) -> _UpstreamNodes:
     """Separate nodes whose own error is known from others, and select those whose estimated share may be large."""
     unknown = {node: reason for powers in reversed(all_powers) for node, reason in powers.unknown.items()}
     estimates = dict[str, float]()
@@ -443,25 +449,25 @@ def _split_nodes_above(
             ratio = size / carried if carried else math.inf
             estimates[entry.tensor] = ratio**2 * reaches.get(entry.tensor, 1.0)
     known_entries = [entry for entry in entries if entry.tensor in estimates and entry.node not in unknown]
-    entries_to_replay = [powers for powers in known_entries if not estimates[powers.tensor] < _PRUNED * min_share]
-    return _AboveOutput(with_known_error=known_entries, alone=entries_to_replay, unknown=unknown)
+    entries_to_replay = [
+        entry for entry in known_entries if not estimates[entry.tensor] < _PRUNING_FRACTION * min_share
+    ]
+    return _UpstreamNodes(with_known_error=known_entries, alone=entries_to_replay, unknown=unknown)
 
 
-def share_reaching(graph: Graph, output: str, table: ResultTable) -> Mapping[str, float]:
+def estimate_reaching_shares(graph: Graph, output: str, table: ResultTable) -> Mapping[str, float]:
     """Estimate the fraction of an output's error power that comes through each upstream tensor.
 
     Works backwards from the output: a node passes on the part of its tensor's error that it did not cause itself. That
     whole part is attributed to each input, so the estimate is an upper bound.
     """
-    carried_on = np.divide(
-        table.relative("propagated"), table.carried, out=np.ones(len(table)), where=table.carried > 0
-    )
-    unknown = ~np.isfinite(carried_on) | table.test_rows(lambda node: node.propagated is None)
-    carried_on = np.where(unknown, 1.0, np.minimum(carried_on, 1.0) ** 2)
+    passed_on = np.divide(table.relative("propagated"), table.carried, out=np.ones(len(table)), where=table.carried > 0)
+    unknown = ~np.isfinite(passed_on) | table.test_rows(lambda node: node.propagated is None)
+    passed_on = np.where(unknown, 1.0, np.minimum(passed_on, 1.0) ** 2)
     shares = {output: 1.0}
     for node in reversed(graph.nodes):
         shares_of_outputs = [
-            shares[name] * float(carried_on[table.rows[name]]) if name in table.rows else shares[name]
+            shares[name] * float(passed_on[table.rows[name]]) if name in table.rows else shares[name]
             for name in node.outputs
             if name in shares
         ]
@@ -470,10 +476,10 @@ def share_reaching(graph: Graph, output: str, table: ResultTable) -> Mapping[str
     return shares
 
 
-def _with_shares(
+def _add_shares(
     base: OutputBudget,
     sums: _Sums,
-    nodes_above: _AboveOutput,
+    upstream_nodes: _UpstreamNodes,
     large: Sequence[PlannedNode],
     small: Sequence[PlannedNode],
 ) -> OutputBudget:
@@ -495,27 +501,27 @@ def _with_shares(
         )
     nodes.sort(key=lambda node: -node.share)
     below_share = sums.share(*_SMALL)
-    if below_share is None:  # the share of nodes that were not replayed alone is unknown
-        small = [entry for entry in small if entry in nodes_above.alone]
+    if below_share is None:  # the shares of nodes that were not replayed alone stay unknown
+        small = [entry for entry in small if entry in upstream_nodes.alone]
     listed_tensors = {entry.tensor for entry in (*large, *small)}
     unreplayed = {
-        entry.node: nodes_above.stopped.get(entry.node, "the combined effect of the small errors cannot be replayed")
-        for entry in nodes_above.with_known_error
+        entry.node: upstream_nodes.stopped.get(entry.node, "the combined effect of the small errors cannot be replayed")
+        for entry in upstream_nodes.with_known_error
         if entry.tensor not in listed_tensors
     }
     return replace(
         base,
         nodes=tuple(nodes),
         below=len(small),
-        pruned=len(small) - sum(entry in nodes_above.alone for entry in small),
+        pruned=len(small) - sum(entry in upstream_nodes.alone for entry in small),
         below_share=below_share,
         shares=sum(node.share for node in nodes) + (below_share or 0.0),
         left=sums.share(*_LEFT),
-        unknown={**nodes_above.unknown, **unreplayed},
+        unknown={**upstream_nodes.unknown, **unreplayed},
     )
 
 
-def above_output(graphs: GraphCheck, plan: Sequence[PlannedNode], output: PlannedNode) -> list[PlannedNode]:
+def list_tensors_upstream(graphs: GraphCheck, plan: Sequence[PlannedNode], output: PlannedNode) -> list[PlannedNode]:
     """List the compared tensors that an output depends on."""
     upstream_tensors = upstream(graphs.replays.be.recording.graph, (output.tensor,))
     return [entry for entry in plan if entry.tensor in upstream_tensors and entry.op != "Input"]

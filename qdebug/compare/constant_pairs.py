@@ -51,7 +51,7 @@ class ConstantPairs:
         segment = None if pair is None else self._finder.of(pair)
         backend_nodes = segment.own if segment is not None else () if producer is None else (producer,)
         pairs_found = (
-            [] if segment is None else [pair for node in backend_nodes for pair in self._of_node(node, segment)]
+            [] if segment is None else [pair for node in backend_nodes for pair in self._pairs_of_node(node, segment)]
         )
         paired = {entry.backend for entry in pairs_found}
         constants = dict.fromkeys(
@@ -76,7 +76,7 @@ class ConstantPairs:
         main = None if segment is None or producer is None else main_node(producer, segment)
         return None if main is None else main.name
 
-    def _of_node(self, node: Node, segment: Segment) -> list[Pair]:
+    def _pairs_of_node(self, node: Node, segment: Segment) -> list[Pair]:
         main = main_node(node, segment)
         if main is None:
             return []
@@ -90,7 +90,7 @@ class ConstantPairs:
             form.op for form in segment.nodes_except(main) if operators.plain(form).goes_into_weights
         )
         if any(operators.plain(form).goes_into_weights for form in segment.own if form is not node):
-            folded = {}  # the backend scales in its own nodes
+            folded = {}  # the backend has nodes of its own for the scaling, so nothing is folded
         pairs_found = []
         for slot, title in enumerate(titles):
             backend_name, reference_name = (
@@ -123,7 +123,7 @@ class ConstantPairs:
         return pairs_found
 
     def _bias_made_by_folding(self, backend: str, other_nodes: Sequence[Node]) -> str:
-        """Return the constant that becomes a product's bias when folded, such as a norm's bias, or "" if none does."""
+        """Return the constant that folding turns into a product's bias, such as the bias of a norm, or ""."""
         size = math.prod(self._be.shape(backend))
         for node in other_nodes:
             titles = operators.plain(node).titles
@@ -172,17 +172,19 @@ class ConstantPairs:
         reshaped = values.reshape(shape) if math.prod(shape) == values.size else values
         return MemoryRecording(Graph([], tensors=[info]), {(pair.reference, 0, 0): reshaped})
 
-    def compare(self, pair: Pair, of: NodeResult | None, *, index: int) -> NodeResult:
+    def compare(self, pair: Pair, reader_result: NodeResult | None, *, index: int) -> NodeResult:
         """Compare a pair of constants. A wrong constant counts against the node that reads it.
 
         Args:
             pair: The constants.
-            of: The result of the tensor computed from them, or None if unknown.
+            reader_result: The result of the tensor computed from them, or None if unknown.
             index: An index that is not used by any compared tensor.
         """
         comparison = compare_pair(self.reference(pair), self._be.recording, pair)
         differences = (
-            [] if of is None else [finding for finding in of.findings if finding.role is FindingRole.DIFFERENCE]
+            []
+            if reader_result is None
+            else [finding for finding in reader_result.findings if finding.role is FindingRole.DIFFERENCE]
         )
         fault = next((finding.sentence for finding in differences if finding.evidence == pair.backend), None)
         status, reason = Status.WITHIN, fault
@@ -192,7 +194,7 @@ class ConstantPairs:
             status = Status.DIVERGED
         elif not comparison.stats.mismatches and not comparison.stats.nonfinite:
             status = Status.IDENTICAL
-        verdict_text = "" if of is None else f": {of.node!r} is {of.status}"
+        verdict_text = "" if reader_result is None else f": {reader_result.node!r} is {reader_result.status}"
         return NodeResult(
             index=index,
             node=pair.backend,
@@ -226,10 +228,10 @@ def _transpose_between(reference: Sequence[int], backend: Sequence[int]) -> Tran
     if reference == backend or len(reference) != len(backend) or sorted(reference) != sorted(backend):
         return None
     first, last = 0, len(backend) - 1
-    usual = [(last, last - 1, *range(last - 1)), (first, last, *range(1, last)), (last, first, *range(1, last))]
-    orders = [*usual, *permutations(range(len(backend)))] if len(backend) > 1 else []
+    usual_orders = [(last, last - 1, *range(last - 1)), (first, last, *range(1, last)), (last, first, *range(1, last))]
+    orders = [*usual_orders, *permutations(range(len(backend)))] if len(backend) > 1 else []
     order = next(
-        (order_tried for order_tried in orders if tuple(backend[axis] for axis in order_tried) == tuple(reference)),
+        (candidate for candidate in orders if tuple(backend[axis] for axis in candidate) == tuple(reference)),
         None,
     )
     return None if order is None else Transform(transpose=order)

@@ -14,7 +14,7 @@ import numpy as np
 
 from qdebug.compare.attribute.band import difference, finite_norm, norm
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
-from qdebug.compare.budget import above_output, share_reaching
+from qdebug.compare.budget import estimate_reaching_shares, list_tensors_upstream
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.joined_parts import JoinedPart
 from qdebug.compare.own_error import NOT_FINITE, ErrorReplay, Replayed
@@ -25,7 +25,7 @@ from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = ["contributions", "joint_share"]
 
-_TOO_MUCH = "replaying all nodes would take too long"
+_TOO_MUCH_WORK = "replaying all nodes would take too long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def contributions(
     output: PlannedNode,
     *,
     always: Collection[str] = (),
-    most: float | None = None,
+    max_work: float | None = None,
     replayed: int | None = CONTRIBUTORS_REPLAYED,
     part: JoinedPart | None = None,
 ) -> Contributions:
@@ -83,7 +83,7 @@ def contributions(
         table: Their results.
         output: The output.
         always: Backend tensors that are replayed before all others.
-        most: Upper limit of the work, in multiplications. None for the default threshold.
+        max_work: Upper limit of the work, in multiplications. None for the default threshold.
         replayed: Largest number of nodes to replay, or None for all.
         part: The part of the output to consider, or None for all of it.
     """
@@ -92,14 +92,14 @@ def contributions(
         return Contributions(nodes=(), why=(f"no sample of {output.tensor!r} was recorded in both runs",))
     why = dict[str, None]()
     probe = ErrorReplay(graphs, output, places[0])
-    reaches = share_reaching(graphs.replays.be.recording.graph, output.tensor, table)
-    estimates, unknown = _estimates(above_output(graphs, plan, output), table, reaches, probe, why)
+    reaches = estimate_reaching_shares(graphs.replays.be.recording.graph, output.tensor, table)
+    estimates, unknown = _estimates(list_tensors_upstream(graphs, plan, output), table, reaches, probe, why)
     estimates.sort(key=lambda estimate: (estimate.entry.tensor not in always, -estimate.share))
-    entries_to_replay = _worth_replaying(estimates, always, replayed)
+    entries_to_replay = _select_worth_replaying(estimates, always, replayed)
     work = ((entry, len(places) * probe.work(entry)) for entry in entries_to_replay)
-    affordable_entries = _select_affordable(work, probe.allowed if most is None else most)
+    affordable_entries = _select_affordable(work, probe.allowed if max_work is None else max_work)
     if len(affordable_entries) < len(estimates):
-        why[_TOO_MUCH] = None
+        why[_TOO_MUCH_WORK] = None
     replays = _OutputReplays(graphs=graphs, output=output, places=places, part=part, why=why)
     powers = replays.replay_each(affordable_entries)
     at_output = math.sqrt(powers.error / powers.signal) if powers.signal else math.inf
@@ -112,7 +112,7 @@ def contributions(
 
 
 def joint_share(graphs: GraphCheck, output: PlannedNode, entries: Sequence[PlannedNode]) -> float | None:
-    """Return the share of an output's error power that the own errors of several tensors make together.
+    """Return the share of an output's error power that the own errors of several tensors cause together.
 
     Args:
         graphs: Compares the two graphs.
@@ -161,8 +161,10 @@ def _estimates(
     return estimates, unknown
 
 
-def _worth_replaying(estimates: Sequence[_Estimate], always: Collection[str], limit: int | None) -> list[PlannedNode]:
-    """Return the nodes worth replaying: those always wanted, and those with a substantial estimate."""
+def _select_worth_replaying(
+    estimates: Sequence[_Estimate], always: Collection[str], limit: int | None
+) -> list[PlannedNode]:
+    """Return the nodes to replay: those always wanted, and those with a substantial estimate."""
     considerable = sum(
         estimate.entry.tensor in always or estimate.share >= CONTRIBUTION_MIN_SHARE for estimate in estimates
     )

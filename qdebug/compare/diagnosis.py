@@ -30,7 +30,7 @@ WeightReasons = Callable[[NodeResult], WeightReason | None]
 """Explains the error of a node's weights, or returns None if unknown."""
 
 JointShare = Callable[[str, Sequence[str]], float | None]
-"""Returns the share of an output's error that several tensors make together, or None if unknown."""
+"""Returns the share of an output's error that several tensors cause together, or None if unknown."""
 
 _ROLES = (FindingRole.DIFFERENCE, FindingRole.BREACH, FindingRole.CAUSE)
 _NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?\d[\d.,e+-]*")
@@ -111,23 +111,25 @@ def add_diagnosis(
         table, graph, reference, contributing, weights=weights, model_name=model_name, joint_share=joint_share
     )
     if result.different_inputs and not inputs_allowed:
-        entries = [maker.of_input(node) for node in result.different_inputs]
+        entries = [maker.make_input_entry(node) for node in result.different_inputs]
     elif table.beyond.any():
-        faults = maker.one_of_each_node(_with_causes(_failing_nodes(result, table, graph), cause))
-        entries = [_with_growth(_with_path(entry, result), result.verdict.growth) for entry in maker.grouped(faults)]
+        faults = maker.select_one_fault_per_node(_with_causes(_failing_nodes(result, table, graph), cause))
+        entries = [
+            _with_growth(_with_path(entry, result), result.verdict.growth) for entry in maker.group_faults(faults)
+        ]
         diagnosed_tensors = {entry.tensor for entry in entries}
         costs = [
-            maker.of_cost(node)
+            maker.make_cost_entry(node)
             for node in table.nodes
             if cost_of(node) is not None and node.tensor not in diagnosed_tensors
         ]
-        entries = _by_share([*entries, *costs[:DIAGNOSED_NODES]], result)
+        entries = _sort_by_share([*entries, *costs[:DIAGNOSED_NODES]], result)
     elif result.status is Status.ACCUMULATED:
         growth = result.verdict.growth
-        entries = maker.of_costs(result)
+        entries = maker.make_cost_entries(result)
         if growth is not None and fails_by_growth(growth):
             entries = [
-                maker.of_growth(growth),
+                maker.make_growth_entry(growth),
                 *(entry for entry in entries if entry.node not in growth.nodes),
             ]
     else:
@@ -198,20 +200,22 @@ class _DiagnosisMaker:
         model_name: Callable[[NodeResult], str | None] | None,
         joint_share: JointShare | None,
     ) -> None:
-        self._of, self._graph, self._reference, self._weights = table, graph, reference, weights
+        self._table, self._graph, self._reference, self._weights = table, graph, reference, weights
         self._model_name, self._joint_share = model_name, joint_share
         self._known = () if contributing is None else contributing.nodes
         self._shares = {entry.tensor: entry.share for entry in self._known if entry.how == "exact"}
         self._output = next((entry.output for entry in self._known), None)
 
-    def of_input(self, node: NodeResult) -> Diagnosis:
+    def make_input_entry(self, node: NodeResult) -> Diagnosis:
         """Return the entry of an input that differs between the two runs."""
         finding = input_finding(node)
         why = "differs between the two runs" + ("" if finding is None else f": {finding.sentence}")
-        return replace(self._of_node(node, FaultClass.RECORDING, why), share={})
+        return replace(self._make_entry(node, FaultClass.RECORDING, why), share={})
 
-    def one_of_each_node(self, faults: Sequence[tuple[NodeResult, Finding]]) -> list[tuple[NodeResult, Finding]]:
-        """Return one fault per node, because outputs of a node fail together, plus any fault with a cause.
+    def select_one_fault_per_node(
+        self, faults: Sequence[tuple[NodeResult, Finding]]
+    ) -> list[tuple[NodeResult, Finding]]:
+        """Return one fault per node, because outputs of a node fail together. A fault with a cause is preferred.
 
         The share of such a node is unknown, because the errors of its outputs are correlated and may cancel.
         """
@@ -224,7 +228,7 @@ class _DiagnosisMaker:
                 self._shares.update({node.tensor: None for node, _ in outputs})
         return [min(outputs, key=lambda fault: fault[1].role is FindingRole.BREACH) for outputs in by_node.values()]
 
-    def grouped(self, faults: Sequence[tuple[NodeResult, Finding]]) -> list[Diagnosis]:
+    def group_faults(self, faults: Sequence[tuple[NodeResult, Finding]]) -> list[Diagnosis]:
         """Return the diagnosis entries of the given faults.
 
         Nodes share an entry if their findings are equal except for names and numbers, blame the same constant, or name
@@ -238,15 +242,15 @@ class _DiagnosisMaker:
             elif finding.role is FindingRole.BREACH and finding.kind is not FindingKind.REFERENCE:
                 key.append(node.tensor)
             groups.setdefault(tuple(key), []).append((node, finding))
-        return [self._of_group(class_of(members[0][1].kind), members) for members in groups.values()]
+        return [self._make_group_entry(class_of(members[0][1].kind), members) for members in groups.values()]
 
-    def _of_group(self, fault: FaultClass, members: Sequence[tuple[NodeResult, Finding]]) -> Diagnosis:
+    def _make_group_entry(self, fault: FaultClass, members: Sequence[tuple[NodeResult, Finding]]) -> Diagnosis:
         shares_of_members = [self._shares.get(node.tensor) for node, _ in members]
         at = max(range(len(members)), key=lambda at: (shares_of_members[at] or 0.0, -at))
         node, finding = members[at]
         other_nodes = [member_finding.node for position, (_, member_finding) in enumerate(members) if position != at]
         why = finding.sentence + (f"; the same at {_names_text(other_nodes)}" if other_nodes else "")
-        entry = self._of_node(node, fault, why, finding)
+        entry = self._make_entry(node, fault, why, finding)
         nodes = dict.fromkeys([entry.node, *(member_finding.node for _, member_finding in members)])
         shares = [share for share in shares_of_members if share is not None]
         total = sum(shares) if shares else None
@@ -258,28 +262,28 @@ class _DiagnosisMaker:
         )
         return replace(entry, nodes=tuple(nodes), share=share, evidence=tuple(evidence))
 
-    def of_costs(self, result: RunComparison) -> list[Diagnosis]:
+    def make_cost_entries(self, result: RunComparison) -> list[Diagnosis]:
         """Return entries for the nodes that cost an output most if no node fails, largest share first."""
-        costs = [node for node in self._of.nodes if cost_of(node) is not None]
+        costs = [node for node in self._table.nodes if cost_of(node) is not None]
         exact = [entry for entry in self._known if entry.how == "exact" and entry.share]
-        nodes = [self._of[self._of.rows[entry.tensor]] for entry in exact[:DIAGNOSED_NODES]]
+        nodes = [self._table[self._table.rows[entry.tensor]] for entry in exact[:DIAGNOSED_NODES]]
         exact_tensors = {node.tensor for node in nodes}
         origin = [node for node in costs if result.origin in (node.node, node_to_blame(node))]
         other_nodes = {node.tensor: node for node in [*origin, *costs] if node.tensor not in exact_tensors}
         nodes += [*other_nodes.values()][: DIAGNOSED_NODES - len(nodes)]
-        return [self.of_cost(node) for node in nodes]
+        return [self.make_cost_entry(node) for node in nodes]
 
-    def of_growth(self, growth: Growth) -> Diagnosis:
+    def make_growth_entry(self, growth: Growth) -> Diagnosis:
         """Return the entry of nodes whose rounding errors add up at an output, although no node fails."""
-        nodes = [node for node in self._of.nodes if node.node in growth.nodes and node.op == growth.op]
+        nodes = [node for node in self._table.nodes if node.node in growth.nodes and node.op == growth.op]
         largest = max(nodes, key=lambda node: self._shares.get(node.tensor) or 0.0)
         tensors = [node.tensor for node in nodes]
         share = None if self._joint_share is None else self._joint_share(growth.output, tensors)
         names = dict.fromkeys([largest.node, *growth.nodes])
-        entry = self._of_node(largest, FaultClass.NUMERIC, growth_sentence(growth).rstrip("."))
+        entry = self._make_entry(largest, FaultClass.NUMERIC, growth_sentence(growth).rstrip("."))
         return replace(entry, nodes=tuple(names), share={growth.output: share})
 
-    def of_cost(self, node: NodeResult) -> Diagnosis:
+    def make_cost_entry(self, node: NodeResult) -> Diagnosis:
         """Return the entry of a node that passes but costs an output much of its accuracy."""
         cost, parts = cost_of(node), _Parts.of(node)
         weights = None
@@ -292,19 +296,19 @@ class _DiagnosisMaker:
             )
         elif parts is not None and cost is None:
             clauses.append(_parts_text(node, parts))
-        # Float output, but weights in codes.
+        # A node with a float output may still have weights in codes.
         is_coded = node.quant is not None or cost is not None or weights is not None
         fault = FaultClass.QUANTIZATION if is_coded else FaultClass.NUMERIC
         if cost is not None and cost.kind is FindingKind.ARITHMETIC:
             fault = FaultClass.KERNEL
         elif weights is not None and not weights.rounded:
             fault = FaultClass.MODEL
-        return self._of_node(node, fault, "; ".join(clauses) or "the cause of its error is unknown", cost)
+        return self._make_entry(node, fault, "; ".join(clauses) or "the cause of its error is unknown", cost)
 
-    def _of_node(self, node: NodeResult, fault: FaultClass, why: str, finding: Finding | None = None) -> Diagnosis:
+    def _make_entry(self, node: NodeResult, fault: FaultClass, why: str, finding: Finding | None = None) -> Diagnosis:
         producer = self._graph.producer(node.tensor)
-        input_rows = self._of.rows_of(() if producer is None else producer.inputs)
-        worst = max(input_rows, key=self._of.carried.__getitem__, default=None)
+        input_rows = self._table.rows_of(() if producer is None else producer.inputs)
+        worst = max(input_rows, key=self._table.carried.__getitem__, default=None)
         share = self._shares.get(node.tensor)
         return Diagnosis(
             fault=fault,
@@ -316,7 +320,7 @@ class _DiagnosisMaker:
             why=why,
             nodes=(node.node if finding is None else finding.node,),
             share={} if self._output is None else {self._output: share},
-            before_db=None if worst is None else _sqnr_of(self._of[worst]),
+            before_db=None if worst is None else _sqnr_of(self._table[worst]),
             after_db=_sqnr_of(node),
             evidence=() if finding is None or finding.evidence is None else (finding.evidence,),
         )
@@ -391,7 +395,7 @@ def _with_causes(
         is_arithmetic = finding.kind is FindingKind.ARITHMETIC
         is_one_sided = finding.kind is FindingKind.ONE_SIDED and finding.evidence is None
         is_unexplained = finding.role is FindingRole.BREACH and (is_arithmetic or is_one_sided)
-        # elements that differ from a replay, although the whole error may be within its limit
+        # A difference can also be elements that differ from a replay although the total error is within its limit.
         is_unexplained |= finding.role is FindingRole.DIFFERENCE and is_arithmetic and finding.unit == "elements"
         cause_text = None
         if is_unexplained and node.status is Status.DIVERGED and cause is not None and searches_left:
@@ -421,7 +425,7 @@ def _with_growth(fault: Diagnosis, growth: Growth | None) -> Diagnosis:
     return replace(fault, why=f"{fault.why}; their errors add up at {growth.output!r}, {ratio}")
 
 
-def _by_share(faults: list[Diagnosis], result: RunComparison) -> list[Diagnosis]:
+def _sort_by_share(faults: list[Diagnosis], result: RunComparison) -> list[Diagnosis]:
     """Sort faults by share. Without shares, the origin and the first divergence come first."""
 
     def key(fault: Diagnosis) -> tuple[float, bool]:

@@ -17,7 +17,7 @@ import numpy as np
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.band import difference, finite_norm, norm
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
-from qdebug.compare.budget import above_output
+from qdebug.compare.budget import list_tensors_upstream
 from qdebug.compare.explaining.float_band import output_format
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.own_error import ErrorReplay, Errors
@@ -32,12 +32,12 @@ from qdebug.replay.real_form import real_form
 
 __all__ = ["fails_by_growth", "growth_of_errors", "growth_sentence"]
 
-_SAMPLES = 2
-"""Number of samples that are replayed."""
-_SIGNS = 6
+_MAX_SAMPLES = 2
+"""Maximum number of samples that are replayed."""
+_SIGN_REPLAYS = 6
 """Number of replays with random signs."""
-_MOST_ELEMENTS = 1 << 24
-"""Largest number of elements of all errors of a sample, which are held at once."""
+_MAX_ELEMENTS = 1 << 24
+"""Largest number of elements of all errors of a sample, which are in memory at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class _RoundedTensor:
         entry: The compared tensor.
         short: The format.
         error: Its own error.
-        ideal_error: An error as rounding once to nearest makes it.
+        ideal_error: A random error such as a single rounding to nearest causes.
     """
 
     entry: PlannedNode
@@ -65,8 +65,8 @@ class _Powers:
         signal: Power of the reference's output.
         error: Power of the backend's error.
         ideal: Power of the error of an ideal backend.
-        combined: Power of the error that the given errors make together.
-        independent: The same, if the errors were independent.
+        combined: Power of the error that the given errors cause together.
+        independent: Power of the error that they would cause if they were independent.
     """
 
     signal: float = 0.0
@@ -102,21 +102,21 @@ def growth_of_errors(
         None if too few nodes have results in a short float format, if their errors cannot be replayed, or if that would
         take too long.
     """
-    places = list(recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output))[:_SAMPLES]
+    places = list(recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output))[:_MAX_SAMPLES]
     entries = _rounding_entries(graphs, plan, output)
     if len(entries) < GROWTH_MIN_NODES or not places:
         return None
     probe = ErrorReplay(graphs, output, places[0])
-    replays = len({entry.op for entry, _ in entries}) + 2 * _SIGNS + 2
+    replays = len({entry.op for entry, _ in entries}) + 2 * _SIGN_REPLAYS + 2
     samples = min(len(places), int(probe.allowed // max(replays * probe.work(entries[0][0]), 1.0)))
-    main: _Kind | None = None
+    main: _OperatorGroup | None = None
     all_powers, main_powers = _Powers(), _Powers()
     for place in places[:samples]:
         checkpoint()
         replay = ErrorReplay(graphs, output, place)
         tensors = list(_rounded_tensors(graphs, entries, replay, place, rng))
         try:
-            main = main or _main_kind(replay, tensors)
+            main = main or _find_main_group(replay, tensors)
             _add_replays(all_powers, replay, tensors, rng)
             if main.is_most and not main.is_only:
                 _add_replays(main_powers, replay, [tensor for tensor in tensors if tensor.entry.op == main.op], rng)
@@ -125,7 +125,7 @@ def growth_of_errors(
     if main is None:
         return None
     main_powers = all_powers if main.is_only else main_powers
-    adds_up = _is_most(main_powers.combined, main_powers.error) and main_powers.ratio >= GROWTH_MIN_RATIO
+    adds_up = _is_majority(main_powers.combined, main_powers.error) and main_powers.ratio >= GROWTH_MIN_RATIO
     return Growth(
         output=output.tensor,
         op=main.op if adds_up else None,
@@ -158,8 +158,8 @@ def growth_sentence(growth: Growth) -> str:
     )
 
 
-def _is_most(power: float, error: float) -> bool:
-    """Return whether a power is at least as much of an output's error power as the rest."""
+def _is_majority(power: float, error: float) -> bool:
+    """Return whether a power is at least half of an output's error power."""
     return power >= max(error - power, 0.0)
 
 
@@ -168,13 +168,13 @@ class _NoReplayError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
-    """The operator whose nodes' errors together are largest at the output.
+class _OperatorGroup:
+    """The operator whose nodes together cause the largest error at the output.
 
     Args:
         op: The operator.
         nodes: These nodes.
-        is_most: Whether they make most of the output's error in the first sample.
+        is_most: Whether they cause most of the output's error in the first sample.
         is_only: Whether there are no other nodes.
     """
 
@@ -184,8 +184,8 @@ class _Kind:
     is_only: bool
 
 
-def _main_kind(replay: ErrorReplay, tensors: Sequence[_RoundedTensor]) -> _Kind:
-    """Return the kind of node with the largest error at the output, among those with enough nodes.
+def _find_main_group(replay: ErrorReplay, tensors: Sequence[_RoundedTensor]) -> _OperatorGroup:
+    """Return the operator with the largest error at the output, among operators with enough nodes.
 
     Raises:
         _NoReplayError: There is none, or no replay is possible.
@@ -202,15 +202,15 @@ def _main_kind(replay: ErrorReplay, tensors: Sequence[_RoundedTensor]) -> _Kind:
     error = norm(difference(replay.signal, replay.recorded)) ** 2
     nodes = tuple(tensor.entry.node for tensor in by_op[op])
     is_only = len(nodes) == len(tensors)
-    return _Kind(op=op, nodes=nodes, is_most=_is_most(powers[largest], error), is_only=is_only)
+    return _OperatorGroup(op=op, nodes=nodes, is_most=_is_majority(powers[largest], error), is_only=is_only)
 
 
 def _rounding_entries(
     graphs: GraphCheck, plan: Sequence[PlannedNode], output: PlannedNode
 ) -> list[tuple[PlannedNode, ShortFormat]]:
-    """Return the tensors above an output whose results are in a short float format, by the first sample."""
-    backend, entries, elements = graphs.replays.be.recording, list[tuple[PlannedNode, ShortFormat]](), 0
-    for entry in above_output(graphs, plan, output):
+    """Return the tensors upstream of an output that have a short float format, judging by the first sample."""
+    backend, entries, element_count = graphs.replays.be.recording, list[tuple[PlannedNode, ShortFormat]](), 0
+    for entry in list_tensors_upstream(graphs, plan, output):
         checkpoint()
         producer = backend.graph.producer(entry.tensor)
         if producer is None or entry.quant is not None or entry.whole:
@@ -221,9 +221,9 @@ def _rounding_entries(
             continue
         short = output_format(backend, form, entry.tensor, places)
         if short is not None:
-            elements += backend.load(entry.tensor, *places[0]).size
+            element_count += backend.load(entry.tensor, *places[0]).size
             entries.append((entry, short))
-    return entries if elements <= _MOST_ELEMENTS else []
+    return entries if element_count <= _MAX_ELEMENTS else []
 
 
 def _rounded_tensors(
@@ -257,7 +257,7 @@ def _add_replays(
         [(tensor.entry, tensor.error) for tensor in tensors],
         [(tensor.entry, tensor.ideal_error) for tensor in tensors],
     ]
-    for _ in range(_SIGNS):
+    for _ in range(_SIGN_REPLAYS):
         signs = rng.choice((-1.0, 1.0), len(tensors))
         cases.append([(tensor.entry, tensor.error * sign) for tensor, sign in zip(tensors, signs, strict=True)])
     combined, ideal, *independent = _replayed_powers(replay, cases)
@@ -265,7 +265,7 @@ def _add_replays(
     powers.error += norm(difference(replay.signal, replay.recorded)) ** 2
     powers.combined += combined
     powers.ideal += ideal
-    powers.independent += sum(independent) / _SIGNS
+    powers.independent += sum(independent) / _SIGN_REPLAYS
 
 
 def _replayed_powers(replay: ErrorReplay, cases: Sequence[Errors]) -> list[float]:

@@ -26,7 +26,7 @@ from qdebug.compare.budget import (
     budget_of_output,
     budget_powers,
 )
-from qdebug.compare.checks.table import findings_of
+from qdebug.compare.checks.table import run_checks
 from qdebug.compare.contributions import contributions, joint_share
 from qdebug.compare.evidence import excess
 from qdebug.compare.evidence.evidence import Evidence
@@ -100,7 +100,7 @@ class NodeComparer:
         for entry in entries:
             begin = perf_counter()
             limit = self._limits.under(self._rules.find(entry))
-            with _reproducibly():
+            with _reproducible_arithmetic():
                 comparison = compare_pair(
                     self._runs.reference,
                     self._runs.backend,
@@ -129,9 +129,9 @@ class NodeComparer:
         lost = lost_part(output)
         parts = () if lost is None else joined_parts(self._runs.backend, output.tensor)
         part = next(
-            (planned_node for planned_node in parts if lost is not None and planned_node.tensor == lost.evidence), None
+            (joined_part for joined_part in parts if lost is not None and joined_part.tensor == lost.evidence), None
         )
-        with _reproducibly():
+        with _reproducible_arithmetic():
             always = {table[row].tensor for row in np.flatnonzero(table.beyond)}
             return contributions(self._runs.graphs, plan, table, entry, always=always, replayed=replayed, part=part)
 
@@ -143,11 +143,11 @@ class NodeComparer:
             output: The output.
         """
         entry = next(planned_node for planned_node in plan if planned_node.tensor == output.tensor)
-        with _reproducibly():
+        with _reproducible_arithmetic():
             return growth_of_errors(self._runs.graphs, plan, entry, np.random.default_rng(_SEED))
 
     def joint_share(self, plan: Sequence[PlannedNode], output: str, tensors: Collection[str]) -> float | None:
-        """Return the share of an output's error power that the own errors of several tensors make together.
+        """Return the share of an output's error power that the own errors of several tensors cause together.
 
         Args:
             plan: All compared tensors.
@@ -158,7 +158,7 @@ class NodeComparer:
             None if they cannot be replayed.
         """
         entry = next(planned_node for planned_node in plan if planned_node.tensor == output)
-        with _reproducibly():
+        with _reproducible_arithmetic():
             return joint_share(
                 self._runs.graphs, entry, [planned_node for planned_node in plan if planned_node.tensor in tensors]
             )
@@ -190,7 +190,7 @@ class NodeComparer:
             cached_powers: Results of earlier replays, which are reused and extended.
         """
         compute, graphs = partial(budget_of_output, least=least, places=places, parts=parts), self._runs.graphs
-        with _reproducibly():
+        with _reproducible_arithmetic():
             return compute(
                 graphs,
                 plan,
@@ -203,7 +203,7 @@ class NodeComparer:
 
     def budget_powers(self, task: BudgetTask) -> BudgetPowers:
         """Run the replays of one budget task, see `qdebug.compare.budget.budget_powers`."""
-        with _reproducibly():
+        with _reproducible_arithmetic():
             return budget_powers(self._runs.graphs, task)
 
     def errors_by_input(self, tensor: str, names: Sequence[str], sample: int) -> Mapping[str, float] | None:
@@ -220,12 +220,12 @@ class NodeComparer:
         runs = self._runs
         places = (place for place in runs.backend.places(tensor) if place[0] == sample)
         place = next((place for place in places if runs.backend.has(tensor, *place)), (sample, 0))
-        with _reproducibly():
+        with _reproducible_arithmetic():
             return errors_by_input(runs.graphs.replays, tensor, names, place)
 
 
 @contextmanager
-def _reproducibly() -> Iterator[None]:
+def _reproducible_arithmetic() -> Iterator[None]:
     """Make results independent of where they are computed: one BLAS thread, no warnings about overflow.
 
     An overflow has a defined result, and a warning would appear in the middle of a screen.
@@ -237,11 +237,11 @@ def _reproducibly() -> Iterator[None]:
 def _judge_tensor(evidence: Evidence) -> NodeResult:
     """Return the result of a compared tensor."""
     entry, comparison = evidence.entry, evidence.comparison
-    attribution = _without_error_parts(_by_arithmetics(evidence), comparison.stats)
-    findings = findings_of(evidence)
+    attribution = _with_zero_parts_if_equal(_attribution_by_arithmetic(evidence), comparison.stats)
+    findings = run_checks(evidence)
     status, reason = judge(evidence, findings)
     parts = {} if attribution is None else attribution.samples
-    declared = evidence.difference[0] or evidence.unholdable
+    declared = evidence.difference[0] or evidence.unrepresentable_constant
     if declared is not None and declared.role is FindingRole.COST:
         declared = None  # a cost means coarser codes, not a difference of the graphs
     return NodeResult(
@@ -284,7 +284,8 @@ def _judge_tensor(evidence: Evidence) -> NodeResult:
                 propagated=None if part is None else SampleError.of(part.propagated),
             )
             for sample, part in (
-                (sample, _without_error_parts(parts.get(sample.sample), sample.stats)) for sample in comparison.samples
+                (sample, _with_zero_parts_if_equal(parts.get(sample.sample), sample.stats))
+                for sample in comparison.samples
             )
         ),
     )
@@ -300,7 +301,7 @@ def _judged_by(evidence: Evidence, status: Status, findings: Sequence[Finding]) 
     return JudgedBy.REPLAY if has_replay and status is not Status.IDENTICAL else JudgedBy.WHOLE_ERROR
 
 
-def _by_arithmetics(evidence: Evidence) -> Attribution | None:
+def _attribution_by_arithmetic(evidence: Evidence) -> Attribution | None:
     """Return the attribution, using the reference's arithmetic if both runs use the same codes."""
     attribution, pair = evidence.attribution, evidence.arithmetics
     if attribution is None or attribution.introduced is None or pair is None:
@@ -308,8 +309,8 @@ def _by_arithmetics(evidence: Evidence) -> Attribution | None:
     return replace(attribution, introduced=pair.introduced, propagated=pair.propagated, arithmetic=pair.introduced)
 
 
-def _without_error_parts(attribution: Attribution | None, stats: ErrorStats | None) -> Attribution | None:
-    """Return the attribution. If there is no error, its parts are zero, no matter how a replay rounds."""
+def _with_zero_parts_if_equal(attribution: Attribution | None, stats: ErrorStats | None) -> Attribution | None:
+    """Return the attribution, with zero parts if there is no error, however a replay rounds."""
     if attribution is None or attribution.introduced is None or stats is None or stats.mismatches:
         return attribution
     constants = None if attribution.constants is None else stats

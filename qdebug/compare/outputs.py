@@ -16,16 +16,16 @@ from qdebug.model.dtypes import is_integer
 from qdebug.numerics.metric_table import metric
 
 __all__ = [
-    "beyond_by_its_arithmetic",
     "costs_that_count",
     "judge_logits",
     "lost_part",
-    "short_outputs",
+    "mark_ruinous_arithmetic",
+    "outputs_below_limit",
     "unjudged_logits",
 ]
 
 
-def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeResult]:
+def outputs_below_limit(table: ResultTable, graph: Graph, limits: Limits) -> list[NodeResult]:
     """Return the network outputs below the SQNR limit of outputs, worst first; none if a node exceeds its own limit.
 
     An accepted node beyond its limit may be the cause, so the outputs are then judged only if the user set the limit.
@@ -33,16 +33,16 @@ def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeRes
     alone, unless the user also set the limit of outputs. Accepted outputs do not count.
 
     Args:
-        of: The table of results.
+        table: The table of results.
         graph: The backend's graph.
         limits: The limits in force.
     """
     floor, rules = limits.output_sqnr_in_force, RuleFinder(limits.rules)
-    if floor is None or (of.breaking if limits.min_output_sqnr is None else of.beyond).any():
+    if floor is None or (table.breaking if limits.min_output_sqnr is None else table.beyond).any():
         return []
     outputs_below: list[tuple[float, NodeResult]] = []
-    for row in of.rows_of(graph.outputs):
-        node = of[row]
+    for row in table.rows_of(graph.outputs):
+        node = table[row]
         info = graph.tensors[node.tensor]
         is_integral = node.quant is None and info.dtype is not None and (is_integer(info.dtype) or info.dtype == "bool")
         has_rule = limits.min_output_sqnr is None and rules.find(node) is not None
@@ -52,39 +52,39 @@ def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeRes
             level = min(level, lost.amount)
         if level is not None and level < floor and not (is_integral or has_rule or is_excused(node)):
             outputs_below.append((level, node))
-    return [node for _, node in sorted(outputs_below, key=lambda each: each[0])]
+    return [node for _, node in sorted(outputs_below, key=lambda level_and_node: level_and_node[0])]
 
 
-def costs_that_count(of: ResultTable, graph: Graph, limits: Limits, short: Sequence[NodeResult]) -> list[NodeResult]:
+def costs_that_count(table: ResultTable, graph: Graph, limits: Limits, short: Sequence[NodeResult]) -> list[NodeResult]:
     """Return the tensors whose codes lose too much, in order: those upstream of an output with too low an SQNR.
 
     If all judged outputs are good enough, return the tensors that lead to none of them, because nothing shows whether
     they matter. Return none if a node exceeds its limit, or user limits judge the tensor.
 
     Args:
-        of: The table of results.
+        table: The table of results.
         graph: The backend's graph.
         limits: The limits in force.
-        short: The result of `short_outputs`.
+        short: The result of `outputs_below_limit`.
     """
-    if of.breaking.any():
+    if table.breaking.any():
         return []
     rules = RuleFinder(limits.rules)
     costs = [
         node
-        for node in of.nodes
+        for node in table.nodes
         if cost_of(node) is not None
         and node.metrics is not None
         and not limits.under(rules.find(node)).judge_whole(node.metrics)
     ]
     if not costs:
         return []
-    judged_outputs = [of[row].tensor for row in of.rows_of(graph.outputs) if of[row].metrics is not None]
+    judged_outputs = [table[row].tensor for row in table.rows_of(graph.outputs) if table[row].metrics is not None]
     upstream_tensors = upstream(graph, [node.tensor for node in short] or judged_outputs)
     return [node for node in costs if (node.tensor in upstream_tensors) is bool(short)]
 
 
-def beyond_by_its_arithmetic(sole: NodeResult, output: NodeResult) -> NodeResult | None:
+def mark_ruinous_arithmetic(sole: NodeResult, output: NodeResult) -> NodeResult | None:
     """Return a node whose arithmetic alone ruins an output, marked as beyond its limit, or None if it does not.
 
     A known arithmetic that gives the same bits excuses a node only while the outputs are right.
@@ -113,24 +113,24 @@ def lost_part(output: NodeResult) -> Finding | None:
     return next((finding for finding in output.findings if finding.role is FindingRole.OUTPUT), None)
 
 
-def judge_logits(of: ResultTable, rankings: Sequence[OutputRanking], limits: Limits) -> ResultTable:
+def judge_logits(table: ResultTable, rankings: Sequence[OutputRanking], limits: Limits) -> ResultTable:
     """Return the table with each output of logits beyond its limit marked as diverged.
 
     Args:
-        of: The table of results.
+        table: The table of results.
         rankings: The metrics of outputs that may hold scores.
         limits: The limits in force.
     """
     for ranking in rankings:
         rule = limits.logits_rule(ranking.tensor)
-        node = of[of.rows[ranking.tensor]]
+        node = table[table.rows[ranking.tensor]]
         breaches = [] if rule is None else _logits_breaches(node, ranking, rule)
         if breaches:
             status = Status.DIVERGED if node.status in (Status.IDENTICAL, Status.WITHIN) else node.status
             reason = node.reason if node.status is status else breaches[0].sentence
             findings = (*node.findings, *breaches)
-            of = of.replacing(replace(node, status=status, reason=reason, findings=findings))
-    return of
+            table = table.replacing(replace(node, status=status, reason=reason, findings=findings))
+    return table
 
 
 def _logits_breaches(node: NodeResult, ranking: OutputRanking, rule: LogitsRule) -> list[Finding]:
@@ -162,7 +162,7 @@ def _logits_breaches(node: NodeResult, ranking: OutputRanking, rule: LogitsRule)
 
 
 def unjudged_logits(graph: Graph, rankings: Sequence[OutputRanking], limits: Limits) -> list[str]:
-    """Return a clause for each limit on logits that no metric could be held against.
+    """Return a clause for each limit on logits that was not judged because the output has no such metric.
 
     Args:
         graph: The backend's graph.

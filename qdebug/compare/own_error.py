@@ -20,12 +20,12 @@ import numpy as np
 
 from qdebug.compare.align.layouts import in_one_order, in_reference_order, into_stored_order
 from qdebug.compare.align.pairs import clamp_of
-from qdebug.compare.attribute.backend_replay import read, real_values, replay, replay_own
+from qdebug.compare.attribute.backend_replay import load_input, real_values, replay, replay_own
 from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_terms
 from qdebug.compare.attribute.code_spans import (
+    clamp_unless_recorded_unclamped,
     clip_in_turn,
     folded_clamp,
-    held_as_recorded,
     reference_codes,
     uniform_span,
 )
@@ -56,10 +56,10 @@ __all__ = ["NOT_FINITE", "PARTS", "ErrorReplay", "Errors", "Replayed", "own_erro
 PARTS = ("weights", "saturation", "rounding", "arithmetic")
 """Parts of a node's own error, in the order in which they arise."""
 NOT_FINITE = "its error is not finite"
-_SMALL = 1 << 16
-"""Largest constant, in bytes, that is cached. Below this size, locating it in the file takes longer than reading it."""
-_KEPT_ERRORS = 1 << 26
-"""Total size in bytes of cached own errors. Each is measured first and replayed later."""
+_MAX_CACHED_CONSTANT_BYTES = 1 << 16
+"""Largest constant that is cached. Finding a smaller one in the file takes longer than reading it."""
+_MAX_CACHED_ERROR_BYTES = 1 << 26
+"""Maximum total size of cached own errors. Each is measured first and replayed later."""
 
 
 def own_error(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) -> np.ndarray:
@@ -77,7 +77,7 @@ def own_error(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
         KernelError: A node cannot be replayed, or gives a different shape.
         RecordingError: A constant or an input was not recorded.
     """
-    expected, actual = _expected_and_actual(graphs, entry, _check(graphs, entry), place)
+    expected, actual = _expected_and_actual(graphs, entry, _find_check(graphs, entry), place)
     return difference(actual, expected)
 
 
@@ -100,13 +100,13 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
         KernelError: A node cannot be replayed, or gives a different shape.
         RecordingError: A constant or an input was not recorded.
     """
-    check = _check(graphs, entry)
+    check = _find_check(graphs, entry)
     expected, actual = _expected_and_actual(graphs, entry, check, place)
     backend, reference = graphs.replays.be.recording, graphs.replays.ref.recording
     view, codes = entry.pair.backend_view, reference_codes(reference.graph, backend.graph, entry)
     # With equal codes, the reference's rounding is also the node's.
     has_own_codes = entry.quant is not None and entry.quant != codes
-    if check.segment.wide or any(operators.of(node.op).takes_codes for node in check.segment.own):
+    if check.segment.has_several_nodes or any(operators.of(node.op).takes_codes for node in check.segment.own):
         stages = [fake_quantize(replay_own(backend, entry.pair, check.segment, expected.shape, place), codes)]
         has_own_codes = False
     else:
@@ -118,7 +118,7 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
             )
         replayed, folded = replayed.reshape(recorded_values.shape), folded_clamp(reference, backend, entry)
         if folded is not None:
-            replayed = held_as_recorded(replayed, dequantize(recorded_values, entry.quant), folded)
+            replayed = clamp_unless_recorded_unclamped(replayed, dequantize(recorded_values, entry.quant), folded)
         stages = [fake_quantize(replayed, codes)]
         if has_own_codes and entry.quant is not None:
             stages += [
@@ -134,7 +134,7 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
     }
 
 
-def _check(graphs: GraphCheck, entry: PlannedNode) -> TensorCheck:
+def _find_check(graphs: GraphCheck, entry: PlannedNode) -> TensorCheck:
     check = graphs.of(entry)
     if check is None:
         raise KernelError(f"The nodes that compute {entry.tensor!r} are not known.")
@@ -192,14 +192,14 @@ class ErrorReplay:
     def __init__(self, graphs: GraphCheck, output: PlannedNode, place: tuple[int, int]) -> None:
         self._graphs, self._output, self._place = graphs, output, place
         self._reference, self._backend = graphs.replays.ref.recording, graphs.replays.be.recording
-        self._above = upstream(self._reference.graph, (output.reference_tensor,))
+        self._upstream_tensors = upstream(self._reference.graph, (output.reference_tensor,))
         self._recorded = recorded_sizes(self._reference, place)
         self._known_work: dict[str, float] = {}
         self._forms: dict[str, tuple[Node, Mapping[str, int]]] = {}
-        self._stacks: dict[tuple[str, tuple[bool, ...]], bool] = {}
+        self._stackable: dict[tuple[str, tuple[bool, ...]], bool] = {}
         self._small: dict[tuple[str, str], np.ndarray] = {}  # small constants, by node form and name
         self._errors: dict[str, np.ndarray] = {}
-        self._room = _KEPT_ERRORS
+        self._cache_bytes_left = _MAX_CACHED_ERROR_BYTES
         self._left_domain = False
 
     @cached_property
@@ -216,13 +216,13 @@ class ErrorReplay:
         return into_stored_order(values, pair.reference_view).reshape(signal.shape)
 
     def own_error(self, entry: PlannedNode) -> np.ndarray:
-        """Return a tensor's own error, cached. Raises what `own_error` raises."""
+        """Return a tensor's own error, cached. Raises the same exceptions as the function `own_error`."""
         error = self._errors.get(entry.tensor)
         if error is None:
             error = own_error(self._graphs, entry, self._place)
-            if error.nbytes <= self._room:
+            if error.nbytes <= self._cache_bytes_left:
                 self._errors[entry.tensor] = error
-                self._room -= error.nbytes
+                self._cache_bytes_left -= error.nbytes
         return error
 
     def own_parts(self, entry: PlannedNode) -> Mapping[str, np.ndarray]:
@@ -240,7 +240,7 @@ class ErrorReplay:
         try:
             error_values = self.own_error(entry)
         except (KernelError, NotRecordedError) as error:
-            return _clause(error)
+            return _reason_clause(error)
         if not np.isfinite(error_values).all():
             return NOT_FINITE
         error_norm = norm(error_values)
@@ -261,8 +261,8 @@ class ErrorReplay:
                 # if the batch fails, each single replay states its own reason
                 with suppress(KernelError, NotRecordedError):
                     batch = self._replay_together([cases[at] for at in group], clipped=False)
-            alone = (self._replay_alone(cases[at]) for at in group) if batch is None else map(Replayed, batch)
-            results |= zip(group, alone, strict=True)
+            replays = (self._replay_alone(cases[at]) for at in group) if batch is None else map(Replayed, batch)
+            results |= zip(group, replays, strict=True)
         return [results[at] for at in range(len(cases))]
 
     def output(self, entries: Sequence[PlannedNode]) -> Replayed:
@@ -277,7 +277,7 @@ class ErrorReplay:
                 return Replayed(self._replay_together([errors], clipped=clipped)[0])
             except (KernelError, NotRecordedError) as error:
                 if clipped or not self._left_domain:
-                    return Replayed(None, _clause(error))
+                    return Replayed(None, _reason_clause(error))
         raise AssertionError  # unreachable: the second iteration always returns
 
     def _group_cases(self, cases: Sequence[Errors]) -> Iterator[list[int]]:
@@ -290,17 +290,17 @@ class ErrorReplay:
                 yield group
                 group = []
             if not group:
-                group_limit = min(MAX_STACKED_RUNS, max(1, MAX_STACKED_ELEMENTS // self._largest[first[at]]))
+                group_limit = min(MAX_STACKED_RUNS, max(1, MAX_STACKED_ELEMENTS // self._largest_sizes_from[first[at]]))
             group.append(at)
         if group:
             yield group
 
     @cached_property
-    def _largest(self) -> list[int]:
+    def _largest_sizes_from(self) -> list[int]:
         """For each node, the number of elements of the largest tensor from there on."""
         nodes = self._reference.graph.nodes
         sizes = [
-            max((self._recorded(name) or 1 for name in node.outputs if name in self._above), default=1)
+            max((self._recorded(name) or 1 for name in node.outputs if name in self._upstream_tensors), default=1)
             for node in nodes
         ]
         return [*accumulate(reversed([*sizes, 1]), max)][::-1]
@@ -319,12 +319,12 @@ class ErrorReplay:
         for run, errors in enumerate(cases):
             for entry, error_values in errors:
                 waiting_errors.setdefault(entry.reference_tensor, []).append((run, entry, error_values))
-        nodes = self._nodes_below(waiting_errors)
-        waiting = Counter(name for node in nodes for name in dict.fromkeys(self._form(node)[0].inputs) if name)
+        nodes = self._nodes_downstream(waiting_errors)
+        waiting = Counter(name for node in nodes for name in dict.fromkeys(self._real_form(node)[0].inputs) if name)
         waiting[end] += 1
         computed_tensors: dict[str, _Runs] = {}
 
-        def keep(name: str, runs: dict[int, np.ndarray], stacked_values: np.ndarray | None = None) -> None:
+        def store(name: str, runs: dict[int, np.ndarray], stacked_values: np.ndarray | None = None) -> None:
             if not waiting[name]:
                 return
             for run, entry, error_values in waiting_errors.pop(name, ()):
@@ -335,18 +335,18 @@ class ErrorReplay:
 
         produced = {name for node in nodes for name in node.outputs}
         for name in [name for name in waiting_errors if name not in produced]:
-            keep(name, {})
+            store(name, {})
         max_extent = 0
         with size_limits(recorded=self._recorded):
             for node in nodes:
-                form, _ = self._form(node)
+                form, _ = self._real_form(node)
                 names = dict.fromkeys(filter(None, form.inputs))
                 recorded_inputs = {name: self._load_input(form, name) for name in names if name not in computed_tensors}
                 max_extent = max(max_extent, max_elements([array.shape for array in recorded_inputs.values()]))
                 for name, values in self._run(
                     node, {n: computed_tensors[n] for n in names if n in computed_tensors}, recorded_inputs, max_extent
                 ).items():
-                    keep(name, *values)
+                    store(name, *values)
                 for name in names:
                     waiting[name] -= 1
                     if not waiting[name]:
@@ -370,16 +370,16 @@ class ErrorReplay:
             recorded_inputs: Its other inputs, as the reference has them.
             element_limit: Largest allowed number of elements for an output of unknown size.
         """
-        form, opset = self._form(node)
+        form, opset = self._real_form(node)
         runs = tuple(sorted({run for name in changed_inputs for run in changed_inputs[name].parts}))
         outputs: dict[str, tuple[dict[int, np.ndarray], np.ndarray | None]] = {
             name: ({}, None) for name in node.outputs if name
         }
         if not runs:
             return outputs
-        # Replays of one sample differ only in the errors added, so many nodes can compute all of them in one call,
-        # stacked along the first axis. Other nodes run once per replay, and results equal to the recording are dropped:
-        # the error ended there.
+        # Replays of one sample differ only in the added errors, so many nodes can compute all of them in one call,
+        # stacked along the first axis. Other nodes run once per replay. Results equal to the recording are dropped,
+        # because the error ends there.
         stacked_inputs = self._stack(form, opset, changed_inputs, recorded_inputs, runs)
         if stacked_inputs is not None:
             checkpoint()
@@ -396,7 +396,7 @@ class ErrorReplay:
             return outputs
         for run in runs:
             checkpoint()
-            inputs = {name: self._of_run(form, name, changed_inputs[name], run) for name in changed_inputs}
+            inputs = {name: self._input_of_run(form, name, changed_inputs[name], run) for name in changed_inputs}
             with size_limits(element_limit=element_limit):
                 values = dict(run_real(node, form, opset, {**recorded_inputs, **inputs}))
             for name, array in values.items():
@@ -407,7 +407,7 @@ class ErrorReplay:
         return outputs
 
     def _run_stacked(self, node: Node, values: Mapping[str, np.ndarray], count: int) -> Mapping[str, np.ndarray]:
-        form, opset = self._form(node)
+        form, opset = self._real_form(node)
         name = form.outputs[0]
         extent, *other_extents = shape_of(self._reference, name, *self._place)
         if operators.of(form.op).reshapes:  # its stated shape is that of a single run
@@ -421,7 +421,7 @@ class ErrorReplay:
         size = self._recorded(name)
         return None if size is None else size * count
 
-    def _of_run(self, form: Node, name: str, runs: _Runs, run: int) -> np.ndarray:
+    def _input_of_run(self, form: Node, name: str, runs: _Runs, run: int) -> np.ndarray:
         return runs.parts[run] if run in runs.parts else self._load_input(form, name)
 
     def _stack(
@@ -436,7 +436,7 @@ class ErrorReplay:
         if len(runs) < 2:
             return None
         varying = tuple(name in changed_inputs for name in form.inputs)
-        if (form.name, varying) not in self._stacks:
+        if (form.name, varying) not in self._stackable:
             first_values = {name: next(iter(changed_inputs[name].parts.values())) for name in changed_inputs}
             inputs = [first_values.get(name, recorded_inputs.get(name)) if name else None for name in form.inputs]
             try:
@@ -445,40 +445,40 @@ class ErrorReplay:
                 output_shape = ()
             quant = self._reference.graph.tensors[form.outputs[0]].quant
             has_common_codes = quant is None or not quant.per_channel
-            self._stacks[form.name, varying] = has_common_codes and can_stack(
+            self._stackable[form.name, varying] = has_common_codes and can_stack(
                 form, opset.get("", LATEST_OPSET), inputs, varying, output_shape
             )
-        if not self._stacks[form.name, varying]:
+        if not self._stackable[form.name, varying]:
             return None
         stacked_inputs = dict[str, np.ndarray]()
         for name, tensor in changed_inputs.items():
-            if tensor.whole is not None and tuple(tensor.parts) == runs:
-                stacked_inputs[name] = tensor.whole
+            if tensor.stacked is not None and tuple(tensor.parts) == runs:
+                stacked_inputs[name] = tensor.stacked
                 continue
-            parts = [self._of_run(form, name, tensor, run) for run in runs]
+            parts = [self._input_of_run(form, name, tensor, run) for run in runs]
             if len({(part.shape, part.dtype) for part in parts}) > 1:
                 return None
             stacked_inputs[name] = np.concatenate(parts)
         return stacked_inputs
 
     def _is_recorded(self, name: str, values: np.ndarray) -> bool:
-        """Return whether integers, such as shapes, equal the reference's, so that no error propagates from there."""
+        """Return whether integers, such as shapes, equal the reference's, so that no error propagates from them."""
         if values.dtype.kind == "f" or not self._reference.has(name, *self._place):
             return False
         reference_values = self._reference.load(name, *self._place)
         return reference_values.dtype == values.dtype and np.array_equal(reference_values, values)
 
-    def _form(self, node: Node) -> tuple[Node, Mapping[str, int]]:
+    def _real_form(self, node: Node) -> tuple[Node, Mapping[str, int]]:
         if node.name not in self._forms:
             self._forms[node.name] = real_form(node, self._reference.graph.opset)
         return self._forms[node.name]
 
     def _load_input(self, form: Node, name: str) -> np.ndarray:
-        """Read an input of a node as the reference has it. Small constants are read once."""
+        """Load an input of a node from the reference. Small constants are cached."""
         values = self._small.get((form.name, name))
         if values is None:
-            values = read(self._reference, self._place, form, name)
-            if values.nbytes <= _SMALL and self._reference.graph.is_constant(name):
+            values = load_input(self._reference, self._place, form, name)
+            if values.nbytes <= _MAX_CACHED_CONSTANT_BYTES and self._reference.graph.is_constant(name):
                 self._small[form.name, name] = values
         return values
 
@@ -539,16 +539,16 @@ class ErrorReplay:
     def allowed(self) -> float:
         """Limit of the work of all replays: a few replays of every node in every sample, with a minimum."""
         places = len(self._reference.places())
-        network_work = sum(map(self._work, self._reference.graph.nodes))
+        network_work = sum(map(self._work_of_node, self._reference.graph.nodes))
         return max(CONTRIBUTION_MAX_WORK, CONTRIBUTION_REPLAYS * places * network_work)
 
     def work(self, entry: PlannedNode) -> float:
         """Return the work of replaying all nodes downstream of a node, in multiplications."""
-        return sum(map(self._work, self._nodes_below({entry.reference_tensor})))
+        return sum(map(self._work_of_node, self._nodes_downstream({entry.reference_tensor})))
 
-    def _work(self, node: Node) -> float:
+    def _work_of_node(self, node: Node) -> float:
         if node.name not in self._known_work:
-            self._known_work[node.name] = CONTRIBUTION_NODE_WORK + self._elements_work(self._form(node)[0])
+            self._known_work[node.name] = CONTRIBUTION_NODE_WORK + self._elements_work(self._real_form(node)[0])
         return self._known_work[node.name]
 
     def _elements_work(self, form: Node) -> float:
@@ -561,11 +561,11 @@ class ErrorReplay:
             return 0
         return math.prod(shape) * (sum_terms(form, shapes, shape) + CONTRIBUTION_ELEMENT_WORK)
 
-    def _nodes_below(self, starts: Iterable[str]) -> list[Node]:
+    def _nodes_downstream(self, starts: Iterable[str]) -> list[Node]:
         """Return the reference's nodes between the given tensors and the output, in order."""
         reached, nodes = set(starts), list[Node]()
         for node in self._reference.graph.nodes:
-            if not reached.isdisjoint(node.inputs) and not self._above.isdisjoint(node.outputs):
+            if not reached.isdisjoint(node.inputs) and not self._upstream_tensors.isdisjoint(node.outputs):
                 nodes.append(node)
                 reached.update(filter(None, node.outputs))
         return nodes
@@ -577,12 +577,12 @@ class _Runs:
 
     Args:
         parts: Its values for each replay whose error reaches it, in order.
-        whole: All of them stacked along the first axis, or None if they are not stacked.
+        stacked: All of them stacked along the first axis, or None if they are not stacked.
     """
 
     parts: dict[int, np.ndarray]
-    whole: np.ndarray | None
+    stacked: np.ndarray | None
 
 
-def _clause(error: QdebugError) -> str:
+def _reason_clause(error: QdebugError) -> str:
     return error.message[0].lower() + error.message[1:].rstrip(".")

@@ -29,7 +29,7 @@ from qdebug.compare.result.node_result import (
     node_to_blame,
 )
 from qdebug.compare.result.nonfinite import Nonfinite
-from qdebug.compare.result.origin import costliest, largest_fall
+from qdebug.compare.result.origin import find_costliest_tensor, find_largest_fall
 from qdebug.compare.result.result import (
     Compounding,
     Contributions,
@@ -125,8 +125,8 @@ def _is_harmless(findings: Sequence[Finding]) -> bool:
 
 
 def _status_and_reason(measured: Measured, findings: Sequence[Finding]) -> tuple[Status, str | None]:
-    # The first rule that applies decides: a NaN or an infinity, equality, a disturbed tensor, a difference of the
-    # graphs, a breach. Equality comes before differences, since weights may differ without an effect.
+    # The first rule that applies decides: a NaN or an infinity, equality, a disturbed tensor, a difference between the
+    # graphs, a breach. Equality comes before differences, because weights may differ without an effect.
     stats = measured.stats
     causes = [finding.sentence for finding in findings if finding.role is FindingRole.CAUSE]
     differences = [finding.sentence for finding in findings if finding.role is FindingRole.DIFFERENCE]
@@ -152,7 +152,7 @@ def _status_and_reason(measured: Measured, findings: Sequence[Finding]) -> tuple
 _STATED = frozenset(
     (FindingKind.WEIGHT, FindingKind.BIAS, FindingKind.CONSTANT, FindingKind.ATTRIBUTE, FindingKind.MISSING_NODE)
 )
-"""Kinds of differences between graphs or constants, which recording cannot have caused."""
+"""Kinds of differences between graphs or constants that recording cannot have caused."""
 
 
 def _is_decisive(measured: Measured, finding: Finding) -> bool:
@@ -267,7 +267,7 @@ def _unjudged_clause(table: ResultTable) -> str:
 
 def _partial_clause(table: ResultTable) -> str:
     """Count the tensors that were judged only by some of their elements, by sketches, hashes or statistics."""
-    is_comparable = ~table.having(Status.INCOMPARABLE)
+    is_comparable = ~table.has_status(Status.INCOMPARABLE)
     texts_by_basis = (
         ("elements", "compared by the elements kept in both runs only"),
         ("sketch", "compared by sketches, which estimate the error"),
@@ -275,7 +275,7 @@ def _partial_clause(table: ResultTable) -> str:
     )
     clauses = []
     for basis, text in texts_by_basis:
-        count = int(np.count_nonzero(table.on(basis) & (is_comparable | (basis == "elements"))))
+        count = int(np.count_nonzero(table.has_basis(basis) & (is_comparable | (basis == "elements"))))
         if count:
             clauses.append(f" {plural(count, 'tensor')} {agreeing(count, 'was')} {text}.")
     return "".join(clauses)
@@ -356,7 +356,7 @@ def verdict(
     origin = way[-1] if way else None
     status = _overall_status(table, incomplete=bool(missing), accumulated=bool(short or costs))
     if status is Status.ACCUMULATED:
-        origin = costliest(table, costs, contributing, floor)
+        origin = find_costliest_tensor(table, costs, contributing, floor)
     sample = None if output is None else _worst_sample(output)
     outcome, why, loss, cause_text, way_on = _outcome_sentence(table, first, origin, graph), "", "", "", ""
     nan_source = None if first is None or graph is None else nan_input(table, first, graph)
@@ -375,7 +375,7 @@ def verdict(
     else:
         why += _costs_clause(costs, origin, is_judged=False)
     remarks = [remark] if growth is None else [remark, growth_sentence(growth)]
-    if graph is not None and (first is not None or short or table.having(Status.INCOMPARABLE).any()):
+    if graph is not None and (first is not None or short or table.has_status(Status.INCOMPARABLE).any()):
         remarks.append(_selection_clause(table, graph, [node.tensor for node in short] or outputs))
     if output is not None and not short:
         remarks.append(_output_clause(output, sample, outputs, diverged=first is not None))
@@ -403,7 +403,7 @@ def verdict(
 
 
 def _cause_of_first(first: NodeResult | None, cause: Callable[[NodeResult], str | None] | None) -> str:
-    """Return why the first divergence may be wrong, if a search explains what no finding does, or ""."""
+    """Return the cause of the first divergence if no finding explains it, or "" if none is found."""
     text = cause(first) if first is not None and cause is not None and _has_no_cause(first) else None
     return text or ""
 
@@ -460,7 +460,7 @@ def _accumulated_clause(
 
 def _largest_fall_clause(table: ResultTable, output: NodeResult, floor: float, graph: Graph) -> str:
     """Name the node at which the SQNR falls most on the path to an output."""
-    fall = None if lost_part(output) is not None else largest_fall(table, graph, table.rows[output.tensor])
+    fall = None if lost_part(output) is not None else find_largest_fall(table, graph, table.rows[output.tensor])
     if fall is None or _sqnr_text(fall[0], floor) == _sqnr_text(fall[1], floor):
         return ""
     node, (level_before, level_after) = fall[1], (_sqnr_text(end, floor) for end in fall)
@@ -554,7 +554,7 @@ def _db_text(level: float, floor: float) -> str:
 
 
 def _output_clause(output: NodeResult, sample: int | None, outputs: Sequence[str], *, diverged: bool) -> str:
-    """Name the worst sample of the worst output. If nothing diverged, state how little of that output is left."""
+    """Name the worst sample of the worst output. If nothing diverged, state its SQNR if that is low."""
     if not diverged:
         return _remaining_sqnr_clause(output) if output.tensor in outputs else ""
     count = len(output.samples)
@@ -593,7 +593,7 @@ def _compounding_clause(compounding: Sequence[Compounding]) -> str:
 
 def _overall_status(table: ResultTable, *, incomplete: bool, accumulated: bool) -> Status:
     for status in (Status.NONFINITE, Status.DIVERGED):
-        if (table.having(status) & ~table.excused).any():
+        if (table.has_status(status) & ~table.excused).any():
             return status
     if table.beyond.any():
         return Status.DIVERGED
@@ -601,7 +601,7 @@ def _overall_status(table: ResultTable, *, incomplete: bool, accumulated: bool) 
         return Status.ACCUMULATED
     if incomplete:
         return Status.INCOMPLETE
-    return Status.IDENTICAL if table.having(Status.IDENTICAL).all() else Status.WITHIN
+    return Status.IDENTICAL if table.has_status(Status.IDENTICAL).all() else Status.WITHIN
 
 
 def _acknowledged_clause(table: ResultTable) -> str:
@@ -663,7 +663,7 @@ def _outcome_sentence(
     table: ResultTable, first: NodeResult | None, origin: NodeResult | None, graph: Graph | None
 ) -> str:
     """Return the sentence with the number of compared tensors and the first divergence."""
-    incomparable_rows = table.having(Status.INCOMPARABLE)
+    incomparable_rows = table.has_status(Status.INCOMPARABLE)
     incomparable = int(np.count_nonzero(incomparable_rows))
     count = len(table) - incomparable
     subject = "The one compared tensor is" if count == 1 else f"All {count} compared tensors are"
@@ -685,7 +685,7 @@ def _outcome_sentence(
             text += f" The error of the output comes from {place}."
     elif not count:
         text = "No tensor was compared."
-    elif table.having(Status.IDENTICAL).all():
+    elif table.has_status(Status.IDENTICAL).all():
         text = f"{subject} identical{_sample_count_clause(table)}."
     else:
         excused = int(np.count_nonzero(table.breaking & ~incomparable_rows))

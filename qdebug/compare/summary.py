@@ -10,22 +10,22 @@ from qdebug.compare.align.leftover import as_unchecked
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.growth import fails_by_growth
 from qdebug.compare.outputs import (
-    beyond_by_its_arithmetic,
     costs_that_count,
     judge_logits,
-    short_outputs,
+    mark_ruinous_arithmetic,
+    outputs_below_limit,
     unjudged_logits,
 )
 from qdebug.compare.policy import shortcomings, verdict, verdict_on_different_inputs
 from qdebug.compare.result.finding import FindingKind
 from qdebug.compare.result.inputs import different_inputs, different_inputs_clause
 from qdebug.compare.result.limits import Limits
-from qdebug.compare.result.nonfinite import nonfinite_of
+from qdebug.compare.result.nonfinite import find_nonfinite_origin
 from qdebug.compare.result.origin import (
     ErrorsByInput,
-    compounding_nodes,
+    find_compounding_nodes,
+    find_sole_contributor,
     path_to_origin,
-    sole_contributor,
     worst_output,
 )
 from qdebug.compare.result.result import (
@@ -71,7 +71,7 @@ def sum_up(
         contributing: Measures the contributions of nodes to an output that fails although no node does, or None to skip
             it.
         growing: Measures how rounding errors add up at an output, or None to skip it.
-        errors: Returns the error that each of several inputs brings to a node, or None to skip this.
+        errors: Returns the error that each of several inputs causes in a tensor, or None to skip this.
         remark: An introductory sentence on the two runs, or "".
         cause: Searches for the reason why the codes of the first diverging node may be wrong, or None to skip the
             search.
@@ -92,25 +92,25 @@ def sum_up(
         outcome = verdict_on_different_inputs(different, missing, accepted)
     else:
         scores = {output.tensor for output in outputs}
-        # Outputs with scores first: people read those.
-        short = sorted(short_outputs(table, graph, limits), key=lambda node: node.tensor not in scores)
+        # Outputs with scores come first, because people read those.
+        short = sorted(outputs_below_limit(table, graph, limits), key=lambda node: node.tensor not in scores)
         worst = table[worst_output(table, graph)] if len(table) else None
         growth = None if worst is None or growing is None else growing(worst)
         if worst is not None and not (short or limits.given or table.breaking.any()) and fails_by_growth(growth):
             short = [worst]
         contributions = contributing(table, short[0]) if short and contributing is not None else None
-        sole = sole_contributor(table, short[0], contributions, limits.output_sqnr_in_force) if short else None
-        diverging = None if sole is None else beyond_by_its_arithmetic(sole, short[0])
+        sole = find_sole_contributor(table, short[0], contributions, limits.output_sqnr_in_force) if short else None
+        diverging = None if sole is None else mark_ruinous_arithmetic(sole, short[0])
         if diverging is not None:
             table, short = table.replacing(diverging), []
-        nonfinite = nonfinite_of(table, graph)
+        nonfinite = find_nonfinite_origin(table, graph)
         outcome = verdict(
             table,
             missing,
             way=path_to_origin(table, graph, errors=errors, born=nonfinite),
             output=worst,
             outputs=graph.outputs,
-            compounding=compounding_nodes(table, graph),
+            compounding=find_compounding_nodes(table, graph),
             accepted=accepted,
             graph=graph,
             short=short,
@@ -139,7 +139,7 @@ def sum_up(
 def _coverage(table: ResultTable, unmatched: Sequence[Unmatched]) -> Coverage:
     """Return how much was compared."""
     return Coverage(
-        compared=len(table) - int(np.count_nonzero(table.having(Status.INCOMPARABLE))),
+        compared=len(table) - int(np.count_nonzero(table.has_status(Status.INCOMPARABLE))),
         samples=len({sample.sample for node in table.nodes for sample in node.samples}),
         unmatched=_with_unchecked_parts(unmatched, table),
         judged=Judgements.of(table.nodes),
@@ -148,7 +148,7 @@ def _coverage(table: ResultTable, unmatched: Sequence[Unmatched]) -> Coverage:
 
 def _check_comparable(table: ResultTable) -> None:
     """Raise an error if no tensor beyond the inputs can be compared."""
-    is_incomparable = table.having(Status.INCOMPARABLE) & table.on("full")
+    is_incomparable = table.has_status(Status.INCOMPARABLE) & table.has_basis("full")
     if not is_incomparable.any():
         return
     is_inner = table.test_rows(lambda node: node.op != "Input")

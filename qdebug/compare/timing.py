@@ -1,4 +1,4 @@
-"""How the time of a comparison was spent. It is not part of the result, which does not depend on it."""
+"""Measures the time spent on a comparison. It is not part of the result."""
 
 from __future__ import annotations
 

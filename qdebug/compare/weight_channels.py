@@ -1,4 +1,4 @@
-"""Explains why a node's quantized weights lose too much: one scale for unlike channels, an outlier, clipped codes."""
+"""Explains why a node's quantized weights lose too much: one scale for different channels, outliers, clipped codes."""
 
 from __future__ import annotations
 
@@ -48,18 +48,16 @@ def reason_of_weights(
             codes = backend.load(pair.backend)
         except QdebugError:  # without values there is nothing to report
             continue
-        may_be_folded = pairs.may_have_folded(pair)  # folding changes the weight legitimately
-        clause = (
-            None if may_be_folded else _clause_of_differences(pair.backend, values.reference, values.backend, quant)
-        )
+        may_be_folded = pairs.may_have_folded(pair)  # a folded weight differs without being wrong
+        clause = None if may_be_folded else _describe_differences(pair.backend, values.reference, values.backend, quant)
         if clause is not None:
             return WeightReason(clause, rounded=False)
         axis = _channel_axis(reference.graph, pair.reference)
-        if quant is not None and (clause := _clause_of_range_ends(codes, quant)) is not None:
+        if quant is not None and (clause := _describe_codes_at_range_ends(codes, quant)) is not None:
             return WeightReason(clause, rounded=True)
         if (
             quant is not None
-            and (clause := _clause_of_channels(values.reference, values.backend, quant, axis)) is not None
+            and (clause := _describe_channel_losses(values.reference, values.backend, quant, axis)) is not None
         ):
             return WeightReason(clause, rounded=True)
     return None
@@ -75,7 +73,7 @@ def _channel_axis(graph: Graph, name: str) -> int | None:
     return None
 
 
-def _clause_of_differences(
+def _describe_differences(
     name: str, reference_values: np.ndarray, backend_values: np.ndarray, quant: QuantParams | None
 ) -> str | None:
     """Return a clause on how many elements of a constant are not explained by rounding to its codes, or None."""
@@ -83,7 +81,7 @@ def _clause_of_differences(
         return None
     differences = np.abs(backend_values.astype(np.float64) - reference_values)
     largest = np.abs(reference_values).max(initial=0.0)
-    # the step of bfloat16, or a whole code to allow for ties
+    # allow one step of bfloat16, or one whole code because of ties
     step = largest * 2.0**-8 if quant is None else float(np.max(quant.scale))
     ends = ((backend_values >= backend_values.max()) & (reference_values >= backend_values)) | (
         (backend_values <= backend_values.min()) & (reference_values <= backend_values)
@@ -96,7 +94,7 @@ def _clause_of_differences(
     return f"{count_text} of {name!r} differ from the reference by more than rounding"
 
 
-def _clause_of_range_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
+def _describe_codes_at_range_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
     """Return a clause saying that codes of a wide type, such as a bias, are at the ends of their range, or None."""
     if codes.dtype.kind != "i" or codes.dtype.itemsize < 4:
         return None
@@ -109,7 +107,7 @@ def _clause_of_range_ends(codes: np.ndarray, quant: QuantParams) -> str | None:
     return f"{count_text}; the scale {step:.3g} is too small"
 
 
-def _clause_of_channels(
+def _describe_channel_losses(
     reference_values: np.ndarray, backend_values: np.ndarray, quant: QuantParams, axis: int | None
 ) -> str | None:
     """Return a clause on how many channels of a weight with a single scale lose too much, or None."""

@@ -27,7 +27,7 @@ _IN_FLIGHT = 32
 _PARTS = 64
 """Approximate number of parts."""
 _ATTEMPTS = 2
-"""How often a part is tried."""
+"""Number of attempts at a part."""
 
 
 def in_parts(items: Sequence[T], *, least: int = 1) -> list[Sequence[T]]:
@@ -52,18 +52,20 @@ def in_workers(executor: Executor, work: Callable[[P], R], parts: Sequence[P]) -
     Raises:
         WorkerError: A part was lost with its worker twice.
     """
-    todo = iter(parts)
+    remaining_parts = iter(parts)
     waiting: deque[_Task[P, R]] = deque()
     try:
         while True:
-            for part in islice(todo, _IN_FLIGHT - len(waiting)):
+            for part in islice(remaining_parts, _IN_FLIGHT - len(waiting)):
                 waiting.append(_Task(part=part, job=_submit(executor, work, part)))
             if not waiting:
                 return
-            yield _outcome(executor, work, waiting)
+            yield _wait_for_first(executor, work, waiting)
     except WorkerError as error:
-        if isinstance(error.__cause__, BrokenExecutor):  # a broken pool itself fails what it had, and trips over work
-            waiting.clear()  # that was cancelled meanwhile: concurrent.futures would leave its other processes waiting
+        if isinstance(error.__cause__, BrokenExecutor):
+            # A broken pool fails its pending work itself. If that work were cancelled here in the meantime,
+            # concurrent.futures would raise while doing so and leave its other processes waiting.
+            waiting.clear()
         raise
     finally:
         for task in waiting:
@@ -84,7 +86,7 @@ class _Task(Generic[P, R]):
     attempts: int = 1
 
 
-def _outcome(executor: Executor, work: Callable[[P], R], waiting: deque[_Task[P, R]]) -> R:
+def _wait_for_first(executor: Executor, work: Callable[[P], R], waiting: deque[_Task[P, R]]) -> R:
     """Wait for the first task and remove it from the queue."""
     task = waiting[0]
     while True:

@@ -17,7 +17,7 @@ import numpy as np
 
 from qdebug.backends import load_reader
 from qdebug.compare.align.align import align
-from qdebug.compare.align.expand import parts_of, says_nothing
+from qdebug.compare.align.expand import has_unknown_inputs, parts_of
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import AlignmentError, KernelError, UsageError
@@ -128,7 +128,7 @@ def open_model(path: Path, recording: Recording | None = None) -> LintModel:
     else:
         raw = recording.info.backend == "onnxruntime"
         copies_codes = recording.info.backend in ("litert", "tflm")
-    if all(map(says_nothing, recording.graph.nodes)):
+    if all(map(has_unknown_inputs, recording.graph.nodes)):
         raise UsageError(
             f"{format_path(path)!r} has no graph.", hint="Record it with nodes and their inputs: qdebug help recording."
         )

@@ -15,7 +15,7 @@ from operator import itemgetter
 import numpy as np
 import xxhash
 
-from qdebug.compare.attribute.backend_replay import read
+from qdebug.compare.attribute.backend_replay import load_input
 from qdebug.compare.attribute.code_spans import clip_in_turn
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
@@ -401,7 +401,7 @@ class _ReplayedValues:
     def input_of(self, real_node: Node, name: str, run: int) -> np.ndarray:
         """Return an input of the float operator that a node implements."""
         is_changed = run in self._stored.get(name, ()) or run in self._real_values.get(name, ())
-        return self.real(name, run) if is_changed else read(self._run, self.places[run], real_node, name)
+        return self.real(name, run) if is_changed else load_input(self._run, self.places[run], real_node, name)
 
 
 def _digests_of_changes(change: Change, nodes: Sequence[Node]) -> dict[int, bytes]:

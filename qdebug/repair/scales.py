@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.compare.attribute.backend_replay import read
+from qdebug.compare.attribute.backend_replay import load_input
 from qdebug.compare.attribute.code_spans import uniform_span
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, QuantParams, operators
@@ -280,7 +280,9 @@ def _commutes_with_factors(nodes: ChangeableNodes, unit: ChangeableNode, weights
     def run_scaled(factor: float) -> np.ndarray | None:
         def load(node: Node, name: str) -> np.ndarray:
             own_weight = weights.get((unit.node.name, name))
-            return read(run, nodes.places[0], node, name) if own_weight is None else own_weight * np.float32(factor)
+            return (
+                load_input(run, nodes.places[0], node, name) if own_weight is None else own_weight * np.float32(factor)
+            )
 
         return run_segment(path, path[-1].outputs[0], graph.opset, load)
 

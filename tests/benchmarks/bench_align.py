@@ -19,7 +19,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from qdebug.compare.align.align import align
-from qdebug.compare.align.by_data import by_data
+from qdebug.compare.align.by_data import pair_by_data
 from qdebug.compare.align.context import Context
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.model import Graph, MemoryRecording, Node, TensorInfo
@@ -71,7 +71,7 @@ def main() -> None:
             sides = IndexedRecording.of(reference), IndexedRecording.of(backend)
             started = time.perf_counter()
             busy = time.process_time()
-            pairs = {pair.backend: pair.reference for pair in by_data(Context(ref=sides[0], be=sides[1]))}
+            pairs = {pair.backend: pair.reference for pair in pair_by_data(Context(ref=sides[0], be=sides[1]))}
             times["search"].append(time.perf_counter() - started)
             times["cpu"].append(time.process_time() - busy)
             started = time.perf_counter()

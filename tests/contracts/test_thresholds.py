@@ -14,8 +14,8 @@ PACKAGES = ("qdebug/compare/", "qdebug/arithmetic/", "qdebug/replay/")
 """Where a number of its own needs a reason."""
 CONSTANTS = {
     "budget.py LEAST_SHARE": "display: what has a row of its own",
-    "budget.py _PRUNED": "speed: what is replayed one by one; the rest is replayed together",
-    "attribute/band.py _SURELY": "speed: up to which float32 is sure; beyond, float64 decides",
+    "budget.py _PRUNING_FRACTION": "speed: what is replayed one by one; the rest is replayed together",
+    "attribute/band.py _FLOAT32_CHECK_SHARE": "speed: up to which float32 is sure; beyond, float64 decides",
     "explaining/wrong_node.py _FAR_OFF_MIN_ERROR": "speed: up to which no mistake inside a layer is searched",
     "mistakes/fits.py _SLOPE_DISTANCE": "method: over which a slope is measured",
     "mistakes/fits.py _MAX_ERROR_RATIO_PER_STEP": "speed: by how much a step has to help for another one",
@@ -44,11 +44,11 @@ FACTORS = {
         "definition: twice the distance from the middle"
     ),
     "suspects.py np.abs(reals - (code - out_zero) * out_step) < step + out_step / 2": "definition: half a step",
-    "align/by_data.py 1 - 2 * best.ways[at] < DATA_PAIR_MIN_CONFIDENCE": "definition of the confidence",
-    "align/by_data.py 1 - 2 * candidates[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE": "definition of the confidence",
+    "align/by_data.py 1 - 2 * best.shifts[at] < DATA_PAIR_MIN_CONFIDENCE": "definition of the confidence",
+    "align/by_data.py 1 - 2 * candidates[0].shifts[at] < PAIR_SURE_MIN_CONFIDENCE": "definition of the confidence",
     "align/clamps.py span[0] >= bounds[0] - step / 2": "definition: half a step",
     "align/clamps.py span[1] <= bounds[1] + step / 2": "definition: half a step",
-    "attribute/reference_replay.py error > (1 + LSB_SLACK) * half + 2 * hair(reference_weight)": (
+    "attribute/reference_replay.py error > (1 + LSB_SLACK) * half + 2 * float32_slack(reference_weight)": (
         "rounding: two operands"
     ),
     "explaining/explanation.py 2 * missed < len(asked)": "definition: the majority",

@@ -9,32 +9,52 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from qdebug.compare.align.by_data import by_data, by_left_name
-from qdebug.compare.align.by_hand import as_given
-from qdebug.compare.align.channels_last import as_values_tell, with_channels_second
-from qdebug.compare.align.clamps import held_to_codes, is_codes_without_scale
+from qdebug.compare.align.by_data import pair_by_data, pair_by_unconfirmed_name
+from qdebug.compare.align.by_hand import pair_as_stated
+from qdebug.compare.align.channels_last import add_channels_second_layouts, add_layouts_by_values
+from qdebug.compare.align.clamps import clamp_to_next_codes, is_codes_without_scale
 from qdebug.compare.align.context import Context
-from qdebug.compare.align.folded import with_folded
+from qdebug.compare.align.folded import add_folded_nodes_to_reasons
 from qdebug.compare.align.fused import pair_absorbed_node
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.layouts import as_laid_out
+from qdebug.compare.align.layouts import add_layouts_of_graphs
 from qdebug.compare.align.leftover import list_unmatched
-from qdebug.compare.align.names import form_of_another, inputs_of_a_name, strong_name, weak_name
+from qdebug.compare.align.names import pair_by_strong_name, pair_by_weak_name, pair_inputs_by_name, pair_other_form
 from qdebug.compare.align.pairs import Alignment, Pair, PairList
-from qdebug.compare.align.scopes import by_scopes
-from qdebug.compare.align.structure import by_structure, by_weights, inputs_of_values, lone_input, structure_over_name
+from qdebug.compare.align.scopes import pair_by_scopes
+from qdebug.compare.align.structure import (
+    pair_by_structure,
+    pair_by_structure_over_name,
+    pair_by_weights,
+    pair_inputs_by_values,
+    pair_only_input,
+)
 from qdebug.errors import AlignmentError
 from qdebug.model import Node, Recording, operators
 
 __all__ = ["align", "align_runs"]
 
-FIRST = (as_given, inputs_of_a_name, lone_input, inputs_of_values, lone_input)
+FIRST = (pair_as_stated, pair_inputs_by_name, pair_only_input, pair_inputs_by_values, pair_only_input)
 """Strategies for stated pairs and for the inputs."""
-EVIDENCE = (strong_name, structure_over_name, weak_name, pair_absorbed_node, by_structure, by_weights)
+EVIDENCE = (
+    pair_by_strong_name,
+    pair_by_structure_over_name,
+    pair_by_weak_name,
+    pair_absorbed_node,
+    pair_by_structure,
+    pair_by_weights,
+)
 """Strategies for node outputs, strongest evidence first."""
-LAST_RESORT = (by_data, by_left_name)
+LAST_RESORT = (pair_by_data, pair_by_unconfirmed_name)
 """Strategies for tensors without other evidence. Each pair they find may lead to more."""
-AFTERWARDS = (by_scopes, held_to_codes, as_laid_out, as_values_tell, with_channels_second, with_folded)
+AFTERWARDS = (
+    pair_by_scopes,
+    clamp_to_next_codes,
+    add_layouts_of_graphs,
+    add_layouts_by_values,
+    add_channels_second_layouts,
+    add_folded_nodes_to_reasons,
+)
 """Strategies that run after all tensors were visited, to add pairs or complete existing ones."""
 _STAGES = 90
 """Number of progress reports during the walk."""
@@ -97,7 +117,7 @@ def align_runs(
 
 
 def _apply(strategies: Iterable[Callable[[Context], Iterator[Pair]]], context: Context) -> int:
-    """Add the pairs found by some strategies, each of which sees all earlier pairs, and return their number."""
+    """Add the pairs that strategies find, each given all earlier pairs, and return the number of new pairs."""
     count = 0
     for strategy in strategies:
         for pair in strategy(context):
@@ -108,24 +128,24 @@ def _apply(strategies: Iterable[Callable[[Context], Iterator[Pair]]], context: C
 
 def _walk(context: Context, report_progress: Callable[[str], object]) -> None:
     """Find the partner of each node's output, and report progress along the way."""
-    # A later pass by elimination could pair these wrongly.
-    unsure = context.undecided | context.withdrawn | {*context.given.alone}
-    order = [name for name in context.order if not context.be.folds(name) and name not in unsure]
-    often = max(len(order) // _STAGES, 1)
+    # Tensors that were undecided or lost their pair stay unpaired: a later pass by elimination could pair them wrongly.
+    excluded = context.undecided | context.withdrawn | {*context.given.alone}
+    order = [name for name in context.order if not context.be.folds(name) and name not in excluded]
+    interval = max(len(order) // _STAGES, 1)
     for number, tensor in enumerate(order):
-        if not number % often:
+        if not number % interval:
             report_progress(f"pairing tensors {100 * number // len(order)}%")
         node = context.be.graph.producer(tensor)
         if node is not None and tensor not in context.pair_map:
-            pair = _partner(context, tensor, node)
+            pair = _find_partner(context, tensor, node)
             if pair is not None:
                 context.add(pair)
 
 
-def _partner(context: Context, tensor: str, node: Node) -> Pair | None:
+def _find_partner(context: Context, tensor: str, node: Node) -> Pair | None:
     """Return the pair with the strongest evidence for a node's output, or None with a note in the context."""
     if context.be.root(tensor) != tensor:
-        return form_of_another(context, tensor, node)
+        return pair_other_form(context, tensor, node)
     for strategy in EVIDENCE:
         pair = strategy(context, tensor, node)
         if pair is not None:
@@ -138,12 +158,12 @@ def _partner(context: Context, tensor: str, node: Node) -> Pair | None:
 def _is_comparable(context: Context, pair: Pair) -> bool:
     """Return whether both tensors of a pair were recorded, and both or neither are codes without a scale."""
     ref, be = context.ref, context.be
-    if pair.backend not in be.recorded or pair.reference not in ref.recorded or _has_other_extents(context, pair):
+    if pair.backend not in be.recorded or pair.reference not in ref.recorded or _holds_permuted_extents(context, pair):
         return False
     return is_codes_without_scale(ref, pair.reference) == is_codes_without_scale(be, pair.backend)
 
 
-def _has_other_extents(context: Context, pair: Pair) -> bool:
+def _holds_permuted_extents(context: Context, pair: Pair) -> bool:
     """Return whether a pair consists of two shape tensors whose dimensions are in different orders."""
     node = context.be.graph.producer(pair.backend)
     if node is None or operators.plain(node).counts is not operators.Count.EXTENTS:

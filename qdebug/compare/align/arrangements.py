@@ -20,7 +20,7 @@ __all__ = ["AxisOrder", "arrangements", "can_merge_into", "matched_positions", "
 
 Shape = tuple[int, ...]
 _GOLDEN = (math.sqrt(5) - 1) / 2
-_KEPT_PAIRS_OF_SHAPES = 4096
+_CACHED_SHAPE_PAIRS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ def can_merge_into(shape: Shape, merged: Shape) -> bool:
     return not extents
 
 
-@lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
+@lru_cache(maxsize=_CACHED_SHAPE_PAIRS)
 def arrangements(reference: Shape, backend: Shape) -> tuple[AxisOrder, ...]:
     """Return all orders in which tensors of two shapes may hold the same values, starting with the unpermuted one.
 
@@ -62,18 +62,20 @@ def arrangements(reference: Shape, backend: Shape) -> tuple[AxisOrder, ...]:
     if can_merge_into(reference_extents, backend_extents) or can_merge_into(backend_extents, reference_extents):
         # Only dimensions of size 1 moved.
         moved = len(reference) == len(backend) and reference != backend and reference_extents == backend_extents
-        orders[AxisOrder(backend=_with_ones(range(len(backend_extents)), backend, reference) if moved else None)] = None
-    turns_backend = len(backend_extents) >= len(reference_extents)
-    longer, shorter = (backend_extents, reference_extents) if turns_backend else (reference_extents, backend_extents)
-    longer_shape, shorter_shape = (backend, reference) if turns_backend else (reference, backend)
+        orders[
+            AxisOrder(backend=_insert_unit_axes(range(len(backend_extents)), backend, reference) if moved else None)
+        ] = None
+    permutes_backend = len(backend_extents) >= len(reference_extents)
+    longer, shorter = (backend_extents, reference_extents) if permutes_backend else (reference_extents, backend_extents)
+    longer_shape, shorter_shape = (backend, reference) if permutes_backend else (reference, backend)
     for order in permutations(range(len(longer))) if len(longer) <= ARRANGED_MAX_RANK else ():
         if order != tuple(range(len(order))) and can_merge_into(tuple(longer[axis] for axis in order), shorter):
-            permutation = _with_ones(order, longer_shape, shorter_shape)
-            orders[AxisOrder(backend=permutation) if turns_backend else AxisOrder(reference=permutation)] = None
+            permutation = _insert_unit_axes(order, longer_shape, shorter_shape)
+            orders[AxisOrder(backend=permutation) if permutes_backend else AxisOrder(reference=permutation)] = None
     return tuple(orders)
 
 
-def _with_ones(order: Sequence[int], shape: Shape, target: Shape) -> Shape:
+def _insert_unit_axes(order: Sequence[int], shape: Shape, target: Shape) -> Shape:
     """Insert dimensions of extent 1 into an order wherever the target shape has them."""
     other_axes = iter([axis for axis, extent in enumerate(shape) if extent != 1][axis] for axis in order)
     unit_axes = iter([axis for axis, extent in enumerate(shape) if extent == 1])
@@ -82,7 +84,7 @@ def _with_ones(order: Sequence[int], shape: Shape, target: Shape) -> Shape:
     return tuple(next(unit_axes if extent == 1 else other_axes) for extent in target)
 
 
-@lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
+@lru_cache(maxsize=_CACHED_SHAPE_PAIRS)
 def sample_positions(size: int) -> np.ndarray:
     """Return the flat indices, in C order, at which a tensor of the given size is sampled.
 
@@ -95,7 +97,7 @@ def sample_positions(size: int) -> np.ndarray:
     return (size * (np.arange(1, SAMPLED_PLACES + 1) * _GOLDEN % 1)).astype(np.int64)
 
 
-@lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
+@lru_cache(maxsize=_CACHED_SHAPE_PAIRS)
 def matched_positions(order: AxisOrder, reference: Shape, backend: Shape) -> np.ndarray:
     """Return the flat indices in a reference tensor, in C order, that match the sampled elements of a backend tensor.
 

@@ -7,22 +7,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.compare.align.expand import says_nothing
+from qdebug.compare.align.expand import has_unknown_inputs
 from qdebug.compare.align.pairs import Alignment, Pair
 from qdebug.model import Graph, Recording, RunInfo, TensorInfo
 from qdebug.model.view import View
 
-__all__ = ["OnGraphOf", "in_order_of", "is_bare"]
+__all__ = ["OnGraphOf", "borrow_order", "is_bare"]
 
 
 def is_bare(recording: Recording) -> bool:
-    """Return whether a recording states no inputs for any of its nodes."""
+    """Return whether a recording has no graph: it states no inputs for any of its nodes."""
     graph = recording.graph
-    return bool(graph.nodes) and all(map(says_nothing, graph.nodes))
+    return bool(graph.nodes) and all(map(has_unknown_inputs, graph.nodes))
 
 
-def in_order_of(reference: Recording, backend: Recording, alignment: Alignment) -> tuple[Recording, Alignment]:
-    """Put a run without a graph into the order of the run it is compared with. Return any other run unchanged.
+def borrow_order(reference: Recording, backend: Recording, alignment: Alignment) -> tuple[Recording, Alignment]:
+    """Return a run without a graph in the order of the run it is compared with, and any other run unchanged.
 
     Args:
         reference: The reference run.
@@ -32,13 +32,13 @@ def in_order_of(reference: Recording, backend: Recording, alignment: Alignment) 
     if not is_bare(backend) or is_bare(reference):
         return backend, alignment
     known_graph = reference.graph
-    places = {name: place for place, name in enumerate((*known_graph.inputs, *_computed_tensors(known_graph)))}
-    pairs = tuple(sorted(alignment.pairs, key=lambda pair: places.get(pair.reference, len(places))))
+    positions = {name: position for position, name in enumerate((*known_graph.inputs, *_computed_tensors(known_graph)))}
+    pairs = tuple(sorted(alignment.pairs, key=lambda pair: positions.get(pair.reference, len(positions))))
     return _Ordered(backend, reference, alignment), replace(alignment, pairs=pairs)
 
 
 class _Ordered(View):
-    """A recording without a graph, in the order of another run."""
+    """A recording without a graph, with its tensors in the order of another run."""
 
     def __init__(self, recording: Recording, other: Recording, alignment: Alignment) -> None:
         graph, known_graph = recording.graph, other.graph
@@ -53,7 +53,7 @@ class _Ordered(View):
             recording,
             graph=Graph(
                 [node for node in nodes if not set(inputs).intersection(node.outputs)],
-                tensors=_with_quants(graph, known_graph, partners),
+                tensors=_with_quants_of_partners(graph, known_graph, partners),
                 inputs=[*graph.inputs, *(name for name in inputs if name not in graph.inputs)],
                 outputs=outputs,
                 name=graph.name,
@@ -68,7 +68,7 @@ class _Ordered(View):
         return self._info
 
 
-def _with_quants(graph: Graph, known_graph: Graph, partners: Mapping[str, str]) -> list[TensorInfo]:
+def _with_quants_of_partners(graph: Graph, known_graph: Graph, partners: Mapping[str, str]) -> list[TensorInfo]:
     """Return a graph's tensors. Integers without a scale get that of their partners of the same dtype."""
     infos = dict(graph.tensors)
     for name, partner in partners.items():
@@ -79,14 +79,14 @@ def _with_quants(graph: Graph, known_graph: Graph, partners: Mapping[str, str]) 
 
 
 class OnGraphOf(View):
-    """A run as if it computed the graph of the run it is compared with, whose constants it reads.
+    """A run presented as if it had computed the graph, and read the constants, of the run it is compared with.
 
     Names and values of paired tensors are the run's own. All other tensors have the other run's names.
 
     Args:
         recording: The run without a graph.
         other: The run it is compared with.
-        pairs: Their pairs. Those that change the form of a tensor before the comparison are not used.
+        pairs: Their pairs. Pairs with a view, which changes a tensor before the comparison, are not used.
     """
 
     def __init__(self, recording: Recording, other: Recording, pairs: Iterable[Pair]) -> None:
@@ -95,7 +95,7 @@ class OnGraphOf(View):
         own_names = {name: own for own, name in self._other_names.items()}
         graph, own_tensors = other.graph, recording.graph.tensors
         new_names = {name: own_names.get(name, f"{name} of the reference") for name in own_tensors} | own_names
-        self._lenders = {new_names.get(name, name): name for name in graph.tensors if name not in own_names}
+        self._borrowed_names = {new_names.get(name, name): name for name in graph.tensors if name not in own_names}
 
         def renamed(names: Sequence[str]) -> tuple[str, ...]:
             return tuple(new_names.get(name, name) for name in names)
@@ -124,13 +124,13 @@ class OnGraphOf(View):
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Return whether a tensor has values for a sample and step."""
         if self._is_borrowed(tensor):
-            return self._other.has(self._lenders[tensor], sample, step)
+            return self._other.has(self._borrowed_names[tensor], sample, step)
         return tensor in self._other_names and self._recording.has(tensor, sample, step)
 
     def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
         """Return the samples and steps with a record of the tensor (by default of any tensor), in order."""
         if tensor is not None and self._is_borrowed(tensor):
-            return self._other.places(self._lenders[tensor])
+            return self._other.places(self._borrowed_names[tensor])
         return super().places(tensor) if tensor is None or tensor in self._other_names else ()
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
@@ -140,12 +140,12 @@ class OnGraphOf(View):
             RecordingError: No values are recorded under this name, sample and step.
         """
         if self._is_borrowed(tensor):
-            return self._other.load(self._lenders[tensor], sample, step)
+            return self._other.load(self._borrowed_names[tensor], sample, step)
         return self._recording.load(tensor, sample, step)
 
     def _is_borrowed(self, tensor: str) -> bool:
         """Return whether a tensor is a constant that only the other run has."""
-        return tensor in self._lenders and self.graph.is_constant(tensor)
+        return tensor in self._borrowed_names and self.graph.is_constant(tensor)
 
 
 def _computed_tensors(graph: Graph) -> list[str]:

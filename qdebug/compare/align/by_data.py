@@ -3,13 +3,13 @@
 This is the last evidence, used only if a harness described its graph in its own terms, or not at all: qdebug's own
 recordings are paired by their operators. Every tensor without a partner is compared with all tensors of equal size, at
 sampled elements, in every order of dimensions (`sampling`). Near ties are decided over all elements, then by the graph:
-if a depends on b, then partner(a) must not be upstream of partner(b). A remaining tie has no partner. After a large
-error no tensors are similar any more, so none are paired.
+if a depends on b, then partner(a) must not be upstream of partner(b). A remaining tie has no partner. After a
+large error, no tensors are similar any more, so none are paired.
 
 The confidence of a pair is the smallest of three numbers: 1 - distance^2, the share of the partner's energy that is not
 error; 1 - 2 w for each rival, where w is how far the tensor may lie from the partner towards the rival, as a fraction
-of their distance (`sampling.ways_between`), 0 at the midpoint; and 1 - 2/n, as n values can agree by chance. Copies do
-not count as rivals.
+of their distance (`sampling.shifts_between`), 0 at the midpoint; and 1 - 2/n, as n values can agree by chance. Copies
+do not count as rivals.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 
 from qdebug.compare.align.clamps import match_code_form
 from qdebug.compare.align.context import Context, make_pair
-from qdebug.compare.align.expand import says_nothing
+from qdebug.compare.align.expand import has_unknown_inputs
 from qdebug.compare.align.indexed_recording import IndexedRecording, has_same_shape
 from qdebug.compare.align.names import find_namesake, is_claimed, spell_tensor_name
-from qdebug.compare.align.nearness import find_matching_stage, in_turn
+from qdebug.compare.align.nearness import find_matching_stage, tensors_after_folded_nodes
 from qdebug.compare.align.pairs import Match, Pair, Transform
-from qdebug.compare.align.sampling import Candidate, relative_norm, ways_between
-from qdebug.compare.align.undeclared_quantization import is_loose
+from qdebug.compare.align.sampling import Candidate, relative_norm, shifts_between
+from qdebug.compare.align.undeclared_quantization import is_loosely_described
 from qdebug.model.operators import is_unknown
 from qdebug.model.thresholds.alignment import (
     COPY_MAX_DISTANCE,
@@ -44,15 +44,15 @@ from qdebug.model.thresholds.alignment import (
     VALUE_TIES_MAX,
 )
 
-__all__ = ["by_data", "by_left_name"]
+__all__ = ["pair_by_data", "pair_by_unconfirmed_name"]
 
 
-def by_data(context: Context) -> Iterator[Pair]:
+def pair_by_data(context: Context) -> Iterator[Pair]:
     """Pair tensors without a partner with tensors of equal values, most certain pairs first."""
-    if not context.loose:
+    if not context.uses_values:
         return
     open_tensors = [name for name in context.order if _is_open(context, name)]
-    for group in _groups(context, [name for name in open_tensors if name not in context.candidates]):
+    for group in _group_by_size(context, [name for name in open_tensors if name not in context.candidates]):
         context.candidates.update(_rank_candidates(context, *group))
     candidates = {name: context.candidates[name] for name in open_tensors if context.candidates.get(name)}
     for min_confidence in (PAIR_SURE_MIN_CONFIDENCE, DATA_PAIR_MIN_CONFIDENCE):
@@ -66,10 +66,10 @@ def by_data(context: Context) -> Iterator[Pair]:
             if pair is not None and pair.confidence >= min_confidence:
                 yield pair
     unpaired = [name for name in open_tensors if name in candidates and name not in context.pair_map]
-    yield from _in_order(context, unpaired, candidates)
+    yield from _pair_by_graph_order(context, unpaired, candidates)
 
 
-def by_left_name(context: Context) -> Iterator[Pair]:
+def pair_by_unconfirmed_name(context: Context) -> Iterator[Pair]:
     """Pair tensors by a name that no graph confirms, if a harness describes their node in its own terms."""
     for tensor in context.order:
         partner = (
@@ -84,7 +84,7 @@ def by_left_name(context: Context) -> Iterator[Pair]:
 def _unconfirmed_name(context: Context, tensor: str) -> str | None:
     """Return the reference tensor with the name and shape of a tensor, if no other tensor claims it."""
     node = context.be.graph.producer(tensor)
-    if node is None or not (is_loose(node) or is_unknown(node)):
+    if node is None or not (is_loosely_described(node) or is_unknown(node)):
         return None
     if tensor in context.withdrawn or tensor in context.undecided or context.be.root(tensor) != tensor:
         return None
@@ -108,7 +108,7 @@ def _is_open(context: Context, tensor: str) -> bool:
     return tensor in be.recorded and be.root(tensor) == tensor
 
 
-def _groups(context: Context, open_tensors: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
+def _group_by_size(context: Context, open_tensors: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
     """Yield groups of tensors without a partner by number of elements, each with the reference tensors of that size."""
     ref, be = context.ref, context.be
     sizes: dict[int, list[str]] = {}
@@ -123,9 +123,9 @@ def _groups(context: Context, open_tensors: Sequence[str]) -> Iterator[tuple[lis
 
 
 def _rank_candidates(context: Context, rows: Sequence[str], columns: Sequence[str]) -> dict[str, list[Candidate]]:
-    """Return the candidates for each backend tensor among the given reference tensors, nearest first."""
+    """Return the candidates for each backend tensor (row) among the reference tensors (columns), nearest first."""
     sampler = context.sampler
-    distances = sampler.table(columns, rows)
+    distances = sampler.distance_table(columns, rows)
     ranking: dict[str, list[Candidate]] = {name: [] for name in rows}
     for row, name in enumerate(rows):
         smallest_distance = float(np.min(distances[row], initial=np.inf))
@@ -142,12 +142,12 @@ def _rank_candidates(context: Context, rows: Sequence[str], columns: Sequence[st
 
 
 def _decide_ties(context: Context, tensor: str, nearest_names: Sequence[str]) -> list[Candidate]:
-    """Return the nearest candidates with copies merged. Read all elements if the samples do not decide."""
+    """Return the nearest candidates with copies merged. All elements are read if the samples do not decide."""
     sampler, classes = context.sampler, list[list[str]]()
     for name in nearest_names:
-        home = next((group for group in classes if _is_copy(context, group[0], name)), None)
-        if home is not None:
-            home.append(name)
+        copies = next((group for group in classes if _is_copy(context, group[0], name)), None)
+        if copies is not None:
+            copies.append(name)
         elif len(classes) < VALUE_TIES_MAX:
             classes.append([name])
         else:
@@ -159,13 +159,15 @@ def _decide_ties(context: Context, tensor: str, nearest_names: Sequence[str]) ->
     candidates = _candidates_of_classes(classes, reference_values, values)
     # Sampled elements decide clear cases. Near ties are measured again over all elements, which costs a full read.
     unsure_positions = [
-        at for at, entry in enumerate(candidates) if at and 1 - 2 * candidates[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE
+        at for at, entry in enumerate(candidates) if at and 1 - 2 * candidates[0].shifts[at] < PAIR_SURE_MIN_CONFIDENCE
     ]
     is_doubtful = candidates[0].distance > VALUE_MATCH_MAX_REL_ERROR
     if (unsure_positions or is_doubtful) and context.be.size(tensor) > SAMPLED_PLACES:
         classes = [classes[at] for at in (0, *unsure_positions)]
         candidates = _candidates_of_classes(
-            classes, [sampler.in_order_of(tensor, entry[0]) for entry in classes], sampler.all_of(tensor)
+            classes,
+            [sampler.reference_values_in_order(tensor, entry[0]) for entry in classes],
+            sampler.all_backend_values(tensor),
         )
     at = context.recorded_at.__getitem__
     return [replace(entry, names=tuple(sorted(entry.names, key=at))) for entry in candidates]
@@ -177,16 +179,21 @@ def _candidates_of_classes(
     """Return candidates, nearest first, with their values in the order of the backend tensor."""
     distances = [relative_norm(tensor_values - values, values) for values in references]
     order = sorted(range(len(classes)), key=distances.__getitem__)
-    ways = ways_between(np.array([references[at] for at in order]), tensor_values)
+    shifts = shifts_between(np.array([references[at] for at in order]), tensor_values)
     return [
-        Candidate(names=tuple(classes[at]), distance=distances[at], values=len(tensor_values), ways=tuple(ways[rank]))
+        Candidate(
+            names=tuple(classes[at]), distance=distances[at], values=len(tensor_values), shifts=tuple(shifts[rank])
+        )
         for rank, at in enumerate(order)
     ]
 
 
 def _is_copy(context: Context, first: str, second: str) -> bool:
     ref = context.ref
-    return ref.root(first) == ref.root(second) or context.sampler.reference_distance(first, second) <= COPY_MAX_DISTANCE
+    return (
+        ref.root(first) == ref.root(second)
+        or context.sampler.distance_within_reference(first, second) <= COPY_MAX_DISTANCE
+    )
 
 
 def _choose_partner(
@@ -211,16 +218,18 @@ def _choose_partner(
     best, distance_text = ranked[best_position], f"relative distance {ranked[best_position].distance:.2g}"
     confidence = best.confidence(at for at in allowed_positions if at != best_position)
     free_names = [
-        name for name in best.names if not (_is_named(context, name, tensor) or is_claimed(context, name, tensor))
+        name
+        for name in best.names
+        if not (_has_other_namesake(context, name, tensor) or is_claimed(context, name, tensor))
     ]
     if not free_names:
-        context.unpaired(
+        context.note_unpaired(
             tensor, f"its values fit {best.names[0]!r} ({distance_text}), which already has another partner"
         )
         return None
     if confidence < DATA_PAIR_MIN_CONFIDENCE:
         rivals = ", ".join(repr(ranked[at].names[0]) for at in allowed_positions)
-        context.unpaired(tensor, f"its values fit several tensors about equally: {rivals} ({distance_text})")
+        context.note_unpaired(tensor, f"its values fit several tensors about equally: {rivals} ({distance_text})")
         return None
     if find_matching_stage(context, tensor, free_names[0]) != free_names[0]:
         return None
@@ -232,13 +241,13 @@ def _choose_partner(
         reason = f"its values fit {free_names[0]!r}, and do not fit the tensor of the same name"
     if len(best.names) > 1:
         reason += f"; copies: {', '.join(map(repr, [name for name in best.names if name != free_names[0]][:3]))}"
-    return _pair(context, tensor, free_names[0], reason, confidence)
+    return _make_data_pair(context, tensor, free_names[0], reason, confidence)
 
 
-def _in_order(
+def _pair_by_graph_order(
     context: Context, unpaired_tensors: Sequence[str], candidates: Mapping[str, Sequence[Candidate]]
 ) -> Iterator[Pair]:
-    """Pair tensors left without a partner by near ties, if their order leaves only one assignment.
+    """Pair tensors that near ties left without a partner, if the order of the graphs leaves only one assignment.
 
     A chain of tensors, each computed from its predecessor, corresponds to an equally long chain of candidates.
     """
@@ -268,7 +277,7 @@ def _in_order(
         ):
             if partner in contenders[name] and find_matching_stage(context, name, partner) == partner:
                 reason = f"several tensors have similar values; by graph order its partner is {partner!r}"
-                yield _pair(context, name, partner, reason, DATA_PAIR_MIN_CONFIDENCE)
+                yield _make_data_pair(context, name, partner, reason, DATA_PAIR_MIN_CONFIDENCE)
         contenders = {name: tensor_name for name, tensor_name in contenders.items() if name not in group}
 
 
@@ -279,7 +288,7 @@ def _remaining_candidates(
     best, names = ranked[0], list[str]()
     for at, candidate in enumerate(ranked):
         free_names = [name for name in candidate.names if not is_claimed(context, name, tensor)]
-        is_possible = at == 0 or 1 - 2 * best.ways[at] < DATA_PAIR_MIN_CONFIDENCE
+        is_possible = at == 0 or 1 - 2 * best.shifts[at] < DATA_PAIR_MIN_CONFIDENCE
         if free_names and is_possible and (lineage is None or lineage.can_be_partner(tensor, free_names[:1])):
             names.append(free_names[0])
     return names
@@ -302,16 +311,19 @@ def _order_by_dependency(
     return ordered if is_linked else []
 
 
-def _pair(context: Context, tensor: str, reference: str, reason: str, confidence: float) -> Pair:
+def _make_data_pair(context: Context, tensor: str, reference: str, reason: str, confidence: float) -> Pair:
     order = context.sampler.nearest(reference, tensor)[0].arrangement
     pair = make_pair(tensor, reference, Match.DATA, reason)
-    views = [None if turn is None else Transform(transpose=turn) for turn in (order.reference, order.backend)]
+    views = [
+        None if permutation is None else Transform(transpose=permutation)
+        for permutation in (order.reference, order.backend)
+    ]
     pair = replace(pair, confidence=confidence, reference_view=views[0], backend_view=views[1])
     context.undecided.discard(tensor)
     return match_code_form(context, pair)
 
 
-def _is_named(context: Context, reference: str, tensor: str) -> bool:
+def _has_other_namesake(context: Context, reference: str, tensor: str) -> bool:
     """Return whether another backend tensor has the name of a reference tensor."""
     return any(name in context.be.graph.tensors and name != tensor for name in spell_tensor_name(reference))
 
@@ -321,8 +333,8 @@ def _is_name_disproved(context: Context, namesake_tensor: str, nearest: str, dis
     ref = context.ref
     if (
         not ref.has(namesake_tensor)
-        or nearest in in_turn(ref, namesake_tensor)
-        or namesake_tensor in in_turn(ref, nearest)
+        or nearest in tensors_after_folded_nodes(ref, namesake_tensor)
+        or namesake_tensor in tensors_after_folded_nodes(ref, nearest)
     ):
         return False
     nearest_orders = context.sampler.nearest(namesake_tensor, tensor)
@@ -350,7 +362,7 @@ class _Lineage:
 
     @classmethod
     def of(cls, context: Context, names: Iterable[str]) -> _Lineage | None:
-        """Return the restrictions that existing pairs put on reference tensors, or None if neither run has a graph."""
+        """Return the restrictions that existing pairs imply, or None if no graph is known or pairs contradict it."""
         ref, be = context.ref, context.be
         bits = {name: 1 << number for number, name in enumerate(dict.fromkeys(names))}
         graphs_known = [_has_graph(run) for run in (ref, be)]
@@ -369,7 +381,7 @@ class _Lineage:
         )
         lineage = cls(bits, ups, marks_before, marks_after)
         known_pairs = [(name, partner) for name, partner in partners.items() if partner in bits]
-        # If known pairs already contradict the recording order, the order is no evidence.
+        # If known pairs already contradict the recording order, the order is not evidence.
         return lineage if all(lineage.can_be_partner(name, [partner]) for name, partner in known_pairs) else None
 
     def bit_number(self, name: str) -> int:
@@ -378,12 +390,12 @@ class _Lineage:
 
     def can_be_partner(self, tensor: str, names: Sequence[str]) -> bool:
         """Return whether any of the given reference tensors can be the partner of a backend tensor."""
-        against = self._before.get(tensor, 0) | self._after.get(tensor, 0)
-        return any(not against & self._bits.get(name, 0) for name in names)
+        excluded = self._before.get(tensor, 0) | self._after.get(tensor, 0)
+        return any(not excluded & self._bits.get(name, 0) for name in names)
 
 
 def _has_graph(run: IndexedRecording) -> bool:
-    return not all(map(says_nothing, run.graph.nodes))
+    return not all(map(has_unknown_inputs, run.graph.nodes))
 
 
 def _transitive_marks(

@@ -10,24 +10,24 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair, Side
 from qdebug.errors import UsageError
 
-__all__ = ["as_given"]
+__all__ = ["pair_as_stated"]
 
 
-def as_given(context: Context) -> Iterator[Pair]:
+def pair_as_stated(context: Context) -> Iterator[Pair]:
     """Pair tensors as stated by the user.
 
     Raises:
         UsageError: A recording has no values for a stated tensor.
     """
     for tensor in context.given.alone:
-        _check(context.be, tensor, Side.BACKEND)
+        _check_has_values(context.be, tensor, Side.BACKEND)
     for pair in context.given.pairs:
         for side in Side:
-            _check(context.run(side), pair.of(side), side)
+            _check_has_values(context.run(side), pair.of(side), side)
         yield pair
 
 
-def _check(run: IndexedRecording, tensor: str, side: Side) -> None:
+def _check_has_values(run: IndexedRecording, tensor: str, side: Side) -> None:
     if tensor in run.recorded:
         return
     near = get_close_matches(tensor, run.recorded, n=1)

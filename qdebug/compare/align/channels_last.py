@@ -1,10 +1,10 @@
-"""Dimension orders for pairs in which one run keeps channels last and the other keeps them second.
+"""Finds dimension orders for pairs in which one run has channels last and the other has them second.
 
 Frameworks have their own order: TensorFlow Lite computes N, H, W, C from the first tensor to the last, without a
 Transpose. A recorded layout decides; if none is recorded, the shapes at convolutions and pools show which side has
 channels last, and all other tensors follow if that makes their shapes equal. If both orders fit, the values decide.
-They also decide if only one tensor has the extents of its partner in a different order: an optimizer may have moved a
-Transpose past its node.
+They also decide for a single tensor that has the extents of its partner in a different order: an optimizer may have
+moved a Transpose past its node.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from qdebug.model.thresholds.alignment import (
 )
 from qdebug.numerics.accumulate import has_same_elements
 
-__all__ = ["as_values_tell", "moved_shape", "with_channels_second"]
+__all__ = ["add_channels_second_layouts", "add_layouts_by_values", "moved_shape"]
 
 
 def moved_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -41,16 +41,18 @@ def moved_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:1] + shape[-1:] + shape[1:-1]
 
 
-def with_channels_second(context: Context) -> Iterator[Pair]:
+def add_channels_second_layouts(context: Context) -> Iterator[Pair]:
     """Add the permutation that brings the channels-last side of each pair into the other side's order."""
     ref, be, pairs = context.ref, context.be, context.pairs
     layouts = {is_channels_last(info.layout) for run in (ref, be) for info in run.graph.tensors.values()}
     sides = [(True in layouts and _side_by_layout(context, pair)) or _side_by_extents(context, pair) for pair in pairs]
-    ahead = sides.count(Side.BACKEND) > sides.count(Side.REFERENCE)
-    last = Side.BACKEND if ahead else Side.REFERENCE if any(sides) else None
-    unsaid = any(_is_unstated_transpose(node) for run in (be, ref) for node in kinds_of(run.graph.nodes))
+    is_mostly_backend = sides.count(Side.BACKEND) > sides.count(Side.REFERENCE)
+    last = Side.BACKEND if is_mostly_backend else Side.REFERENCE if any(sides) else None
+    has_unstated_transpose = any(
+        _is_unstated_transpose(node) for run in (be, ref) for node in kinds_of(run.graph.nodes)
+    )
     permuted = {pair.backend for pair in pairs if _is_permuted(context, pair)}
-    if not (last or unsaid or permuted or any(pair.match is Match.DATA for pair in pairs)):
+    if not (last or has_unstated_transpose or permuted or any(pair.match is Match.DATA for pair in pairs)):
         return
     side, order_of_tensor = last or Side.BACKEND, dict[str, tuple[int, ...]]()
     for pair in pairs:
@@ -71,7 +73,7 @@ def with_channels_second(context: Context) -> Iterator[Pair]:
             yield pair.with_view(side, view, f"dimensions transposed by {order}")
 
 
-def as_values_tell(context: Context) -> Iterator[Pair]:
+def add_layouts_by_values(context: Context) -> Iterator[Pair]:
     """Add the dimension order in which the values of a pair agree best, for runs with unexpected shapes.
 
     A run has unexpected shapes if its tensors differ in shape from partners of the same size and the graphs do not
@@ -80,23 +82,26 @@ def as_values_tell(context: Context) -> Iterator[Pair]:
     its values agree best.
     """
     pairs = [pair for pair in context.pairs if _has_no_order(pair) and not _is_stated_transpose(context, pair)]
-    odd = {pair.backend for pair in pairs if _is_odd(context, pair)}
-    has_unexpected = any(pair.backend in odd and not _only_moves_values(context, pair) for pair in pairs)
+    odd_tensors = {pair.backend for pair in pairs if _has_unexplained_shape(context, pair)}
+    has_unexpected = any(pair.backend in odd_tensors and not _only_moves_values(context, pair) for pair in pairs)
     for pair in pairs:
-        is_odd, by_hand = pair.backend in odd, pair.match is Match.MANUAL
+        is_odd, by_hand = pair.backend in odd_tensors, pair.match is Match.MANUAL
         if not (is_odd or by_hand or (has_unexpected and not _only_moves_values(context, pair))):
             continue
-        wrong = is_odd and not _differs_in_ones_only(context, pair)  # possibly: its extents differ from the model's
-        order = context.sampler.order(pair.reference, pair.backend, as_stored=wrong)
+        # its extents may differ from the model's
+        is_stored_differently = is_odd and not _differs_in_ones_only(context, pair)
+        order = context.sampler.order(pair.reference, pair.backend, as_stored=is_stored_differently)
         min_confidence = 0.0 if by_hand else DATA_PAIR_MIN_CONFIDENCE if is_odd else PAIR_SURE_MIN_CONFIDENCE
         if order is not None and order[1] >= min_confidence:
-            for side, turn in ((Side.REFERENCE, order[0].reference), (Side.BACKEND, order[0].backend)):
-                if turn is not None:
-                    view = replace(pair.view_of(side) or Transform(), transpose=turn)
-                    yield pair.with_view(side, view, f"dimensions transposed by {turn}, chosen by comparing values")
+            for side, permutation in ((Side.REFERENCE, order[0].reference), (Side.BACKEND, order[0].backend)):
+                if permutation is not None:
+                    view = replace(pair.view_of(side) or Transform(), transpose=permutation)
+                    yield pair.with_view(
+                        side, view, f"dimensions transposed by {permutation}, chosen by comparing values"
+                    )
 
 
-def _is_odd(context: Context, pair: Pair) -> bool:
+def _has_unexplained_shape(context: Context, pair: Pair) -> bool:
     """Return whether a tensor has the size of its partner but a shape that its nodes do not account for."""
     reference_shape, backend_shape = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
     if reference_shape is None or backend_shape is None or math.prod(reference_shape) != math.prod(backend_shape):
@@ -109,7 +114,7 @@ def _is_odd(context: Context, pair: Pair) -> bool:
 
 
 def _differs_in_ones_only(context: Context, pair: Pair) -> bool:
-    """Return whether the shapes of a pair differ only in the position of extents of 1."""
+    """Return whether the shapes of a pair differ only in dimensions of extent 1."""
     reference_shape, backend_shape = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
     return (
         reference_shape is not None and backend_shape is not None and has_same_elements(reference_shape, backend_shape)
@@ -117,7 +122,7 @@ def _differs_in_ones_only(context: Context, pair: Pair) -> bool:
 
 
 def _only_moves_values(context: Context, pair: Pair) -> bool:
-    """Return whether the node on either side only moves values."""
+    """Return whether one of the two nodes that compute a pair only moves values."""
     makers = context.ref.graph.producer(pair.reference), context.be.graph.producer(pair.backend)
     return any(node is not None and operators.plain(node).moves for node in makers)
 
@@ -138,8 +143,8 @@ def _side_by_extents(context: Context, pair: Pair) -> Side | None:
     """Return the side whose tensor has channels last, according to the shape of a convolution or pool output."""
     ref, be = context.ref, context.be
     node = be.graph.producer(pair.backend)
-    fed = pair.backend in be.graph.inputs and pair.reference in ref.graph.inputs
-    if not (fed or (node is not None and operators.plain(node).spatial)) or not _has_no_order(pair):
+    is_input = pair.backend in be.graph.inputs and pair.reference in ref.graph.inputs
+    if not (is_input or (node is not None and operators.plain(node).spatial)) or not _has_no_order(pair):
         return None
     reference_shape, backend_shape = _shape(ref, pair.reference), _shape(be, pair.backend)
     if reference_shape is None or backend_shape is None or reference_shape == backend_shape:
@@ -174,7 +179,7 @@ def _is_unstated_transpose(node: Node) -> bool:
 
 
 def _has_no_order(pair: Pair) -> bool:
-    """Return whether a pair has not been given an order of dimensions yet."""
+    """Return whether a pair has no dimension order or channel block yet."""
     views = [view for view in (pair.reference_view, pair.backend_view) if view is not None]
     return all(view.transpose is None and view.channel_block is None for view in views)
 
@@ -209,7 +214,7 @@ def _order_with_channels_second(
     if second in orders and plain not in orders:
         return second
     likely = [order for order in (plain, second) if order in orders] or orders
-    best = _by_values(context, pair, last, likely)
+    best = _choose_order_by_values(context, pair, last, likely)
     if best is None and plain in orders:
         node = be.graph.producer(pair.backend)
         best = next((order_of_tensor[n] for n in (be.data_inputs(node) if node else ()) if n in order_of_tensor), plain)
@@ -217,15 +222,17 @@ def _order_with_channels_second(
     return None if best == plain else best
 
 
-def _by_values(context: Context, pair: Pair, last: Side, orders: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+def _choose_order_by_values(
+    context: Context, pair: Pair, last: Side, orders: Sequence[tuple[int, ...]]
+) -> tuple[int, ...] | None:
     """Return the order in which two tensors agree clearly better than in any other, or None if there is none."""
     sides = [(context.run(side), pair.of(side)) for side in (last, last.other)]
     if not all(run.has(tensor) for run, tensor in sides) or context.be.size(pair.backend) > VALUES_READ_MAX_ELEMENTS:
         return None
     values, other_values = (run.values(tensor) for run, tensor in sides)
     errors = sorted((float(np.linalg.norm(values.transpose(order) - other_values)), order) for order in orders)
-    clear = len(errors) == 1 or errors[0][0] < CLEARER_CANDIDATE_MAX_ERROR_RATIO * errors[1][0]
-    near = errors[0][0] < float(np.linalg.norm(other_values))
+    is_clear = len(errors) == 1 or errors[0][0] < CLEARER_CANDIDATE_MAX_ERROR_RATIO * errors[1][0]
+    is_near = errors[0][0] < float(np.linalg.norm(other_values))
     if not any(error for error, _ in errors):
         return errors[0][1]
-    return errors[0][1] if clear and near else None
+    return errors[0][1] if is_clear and is_near else None

@@ -1,4 +1,4 @@
-"""Code ranges that replace a Relu or Clip, on either side."""
+"""Finds code ranges that replace a Relu or Clip, on either side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.compare.align.context import Context
-from qdebug.compare.align.expand import says_nothing
+from qdebug.compare.align.expand import has_unknown_inputs
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair, Transform
 from qdebug.model import Node, operators
@@ -16,11 +16,10 @@ from qdebug.model.dtypes import is_integer
 from qdebug.model.operators import clamp_bounds, is_foreign, operands, same_family
 
 __all__ = [
-    "after_codes",
     "bounds_of",
-    "clamp_left_to_codes",
+    "clamp_to_next_codes",
     "code_span",
-    "held_to_codes",
+    "find_clamp_replaced_by_codes",
     "is_clamped_by_codes",
     "is_clamped_inside",
     "is_clamped_later",
@@ -28,6 +27,7 @@ __all__ = [
     "lies_within",
     "match_code_form",
     "note_clamp_after",
+    "select_code_form",
 ]
 
 
@@ -68,7 +68,7 @@ def is_clamped_inside(
         bounds: The interval that it clamps to.
     """
     node = run.recording.graph.producer(tensor)
-    if bounds is None or node is None or not (is_foreign(node) or says_nothing(node)):
+    if bounds is None or node is None or not (is_foreign(node) or has_unknown_inputs(node)):
         return False
     if not (run.has(tensor) and other_run.has(unclamped)):
         return False
@@ -114,8 +114,8 @@ def is_codes_without_scale(run: IndexedRecording, tensor: str) -> bool:
     return False
 
 
-def clamp_left_to_codes(context: Context, tensor: str, reference: str) -> Node | None:
-    """Return the Relu or Clip of a reference tensor if the backend replaces it by the clipping of later codes."""
+def find_clamp_replaced_by_codes(context: Context, tensor: str, reference: str) -> Node | None:
+    """Return the Relu or Clip that computes a reference tensor if later codes replace it in the backend, or None."""
     ref, be = context.ref, context.be
     backend_node, reference_node = _node_before_moves(be, tensor), ref.graph.producer(reference)
     if backend_node is None or reference_node is None or not operators.of(reference_node.op).clamps:
@@ -132,7 +132,7 @@ def clamp_left_to_codes(context: Context, tensor: str, reference: str) -> Node |
 
 
 def _node_before_moves(run: IndexedRecording, tensor: str) -> Node | None:
-    """Return the node that computes the values of a tensor, before others that only move them."""
+    """Return the node that computes the values of a tensor, looking through nodes that only move them."""
     node = run.graph.producer(tensor)
     while node is not None and operators.of(node.op).moves is not None and len(operands(node)) == 1:
         node = run.graph.producer(operands(node)[0])
@@ -140,13 +140,13 @@ def _node_before_moves(run: IndexedRecording, tensor: str) -> Node | None:
 
 
 def _is_followed_by_codes(context: Context, tensor: str, clamp: Node) -> bool:
-    """Return whether all readers of a backend tensor quantize it to a code range that acts as a reference clamp."""
+    """Return whether all readers of a backend tensor quantize it to a code range that acts like a reference clamp."""
     bounds, quantizers = bounds_of(context.ref, clamp), _quantizers_of(context.be, tensor)
     return bool(quantizers) and all(is_clamped_by_codes(context.be, node.outputs[0], bounds) for node in quantizers)
 
 
 def _quantizers_of(run: IndexedRecording, tensor: str) -> list[Node]:
-    """Return the quantizing nodes that read a tensor, through nodes that only move values; none if others read it."""
+    """Return the quantizers that read a tensor, directly or after moves; an empty list if other nodes read it."""
     quantizers, waiting = list[Node](), [tensor]
     while waiting:
         readers = run.graph.consumers(waiting.pop())
@@ -164,7 +164,7 @@ def _quantizers_of(run: IndexedRecording, tensor: str) -> list[Node]:
 
 
 def note_clamp_after(context: Context, pair: Pair) -> None:
-    """Note the Relu or Clip output of the reference that the codes of a backend tensor's readers replace."""
+    """Note the output of the reference's Relu or Clip if the codes of a backend tensor's readers replace that clamp."""
     readers = context.ref.consumers(pair.reference)
     if len(readers) != 1 or not operators.of(readers[0].op).clamps or context.be.is_after_codes(pair.backend):
         return
@@ -177,21 +177,21 @@ def match_code_form(context: Context, pair: Pair) -> Pair:
     note_clamp_after(context, pair)
     if not context.be.is_after_codes(pair.backend):
         return pair
-    return replace(pair, reference=after_codes(context, pair.backend, pair.reference))
+    return replace(pair, reference=select_code_form(context, pair.backend, pair.reference))
 
 
 def is_clamped_later(context: Context, tensor: str, reference: str, clamp: Node) -> bool:
-    """Return whether the reference replaces a Relu or Clip of the backend by the clipping of the codes that follow."""
+    """Return whether the reference has codes that replace a Relu or Clip of the backend."""
     reference_node = context.ref.graph.producer(reference) if operators.of(clamp.op).clamps else None
     if reference_node is None or same_family(reference_node, clamp):
         return False
-    form, bounds = after_codes(context, tensor, reference), bounds_of(context.be, clamp)
+    form, bounds = select_code_form(context, tensor, reference), bounds_of(context.be, clamp)
     return form != reference and any(
         is_clamped_by_codes(context.ref, name, bounds) for name in context.ref.members(form)
     )
 
 
-def after_codes(context: Context, tensor: str, reference: str) -> str:
+def select_code_form(context: Context, tensor: str, reference: str) -> str:
     """Return the quantized or dequantized form of a reference tensor that suits a backend tensor."""
     ref = context.ref
     forms = ref.forms_after_codes(reference)
@@ -203,7 +203,7 @@ def after_codes(context: Context, tensor: str, reference: str) -> str:
     return codes if context.be.graph.tensors[tensor].quant is not None else real
 
 
-def held_to_codes(context: Context) -> Iterator[Pair]:
+def clamp_to_next_codes(context: Context) -> Iterator[Pair]:
     """Clamp a tensor to the code range of the quantizers that read it, if its partner was already quantized."""
     be = context.be
     for pair in list(context.pair_map.values()):

@@ -9,7 +9,7 @@ from qdebug.compare.align.expand import kind
 from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
 from qdebug.compare.align.pairs import Match, Pair, PairList, Side, Transform
 from qdebug.compare.align.sampling import Candidate, Sampler
-from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose
+from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loosely_described_nodes
 from qdebug.compare.align.weights import WeightSketches
 from qdebug.model import Node
 
@@ -30,7 +30,7 @@ class PairMap(dict[str, Pair]):
 
     Attributes:
         partners: For each root of a backend class, the roots of the reference classes that it corresponds to.
-        taken: The first backend tensor paired with each reference tensor.
+        taken: The first backend tensor that each reference tensor was paired with.
     """
 
     def __init__(self, ref: IndexedRecording, be: IndexedRecording) -> None:
@@ -58,7 +58,7 @@ class PairMap(dict[str, Pair]):
 
 
 def add_partner(partners: dict[str, tuple[str, ...]], backend: str, reference: str) -> None:
-    """Note that a backend class corresponds to a reference class, or rarely to several."""
+    """Add a reference class to those that a backend class corresponds to. There are rarely several."""
     earlier = partners.get(backend, ())
     if reference not in earlier:
         partners[backend] = (*earlier, reference)
@@ -137,18 +137,18 @@ class Context:
         return [self.pair_map[name] for name in self.order if name in self.pair_map]
 
     @cached_property
-    def loose(self) -> bool:
+    def uses_values(self) -> bool:
         """Whether values count as evidence: a harness described some nodes in its own terms, or not at all."""
-        return any(has_loose(run.recording.graph) for run in (self.ref, self.be))
+        return any(has_loosely_described_nodes(run.recording.graph) for run in (self.ref, self.be))
 
     @cached_property
     def undeclared_codes(self) -> bool:
         """Whether the backend computes with codes but may not declare where."""
-        return has_loose(self.be.recording.graph) and computes_with_codes(self.be.recording)
+        return has_loosely_described_nodes(self.be.recording.graph) and computes_with_codes(self.be.recording)
 
     @cached_property
     def forms(self) -> dict[str, str]:
-        """The reference tensor for each tensor of the source model, preferably one that was recorded."""
+        """The reference tensor that stands for each tensor of the source model, preferably a recorded one."""
         forms_found: dict[str, str] = {}
         for info in self.ref.graph.tensors.values():
             if info.stands_for and (info.stands_for not in forms_found or info.name in self.ref.recorded):
@@ -164,7 +164,7 @@ class Context:
         """Return the run of one side."""
         return self.be if side is Side.BACKEND else self.ref
 
-    def unpaired(self, tensor: str, reason: str, *, undecided: bool = False) -> None:
+    def note_unpaired(self, tensor: str, reason: str, *, undecided: bool = False) -> None:
         """Note why a backend tensor has no partner."""
         self.notes[tensor] = reason
         (self.undecided.add if undecided else self.undecided.discard)(tensor)

@@ -1,7 +1,7 @@
 """Splits nodes that compute more than their operator: a fused activation, sum or count becomes a separate node.
 
-Two graphs of one network differ in what they fuse. Once each node does one thing, the graphs can be walked together,
-whichever is more optimized. The tensors in between were never computed and so were never recorded.
+Two graphs of one network fuse different nodes. Once each node does one thing, the graphs can be walked together,
+whichever is more optimized. The tensors between the parts of a node were never computed, so they were never recorded.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ __all__ = [
     "clamps_at_zero",
     "expand_fused_nodes",
     "goes_into_weights",
+    "has_unknown_inputs",
     "have_same_kind",
     "kind",
     "parts_of",
-    "says_nothing",
 ]
 
 
 def goes_into_weights(reader: Node, node: Node) -> bool:
-    """Return whether a node's reader, with any constant of its own, can be folded into the node's constants.
+    """Return whether a reader of a node, with its own constants, can be folded into the node's constants.
 
     A product without a bias can be scaled by its weights, but nothing can be added to it. Factors can be merged with
     factors, and terms with terms.
@@ -45,7 +45,7 @@ def _takes_bias(node: Node) -> bool:
     return row.product or any(node.inputs[row.bias : row.bias + 1])
 
 
-def says_nothing(node: Node) -> bool:
+def has_unknown_inputs(node: Node) -> bool:
     """Return whether the inputs of a node are unknown: a harness may record values without a graph."""
     return not any(node.inputs) and not operators.of(node.op).reads_nothing
 
@@ -92,7 +92,7 @@ def expand_fused_nodes(graph: Graph) -> Graph:
     """
     if not (
         any(_computes_more_than_operator(node) or is_foreign(node) for node in kinds_of(graph.nodes))
-        or any(map(_reads_more, graph.nodes))
+        or any(map(_has_extra_inputs, graph.nodes))
     ):
         return graph
     used_names = {*graph.tensors}
@@ -129,7 +129,7 @@ def _computes_more_than_operator(node: Node) -> bool:
     return fused_activation(node) is not None or operators.of(node.op).gate is not None
 
 
-def _reads_more(node: Node) -> bool:
+def _has_extra_inputs(node: Node) -> bool:
     """Return whether the inputs of a node show that it computes more than its operator."""
     return _added_tensor(node) is not None or _counting_mask_position(node) is not None
 
@@ -169,7 +169,7 @@ def _split_node(node: Node, used_names: set[str], names: set[str]) -> Iterator[N
 
 def _split_gated(node: Node, gate: operators.Gate, used_names: set[str], names: set[str]) -> Iterator[Node]:
     """Yield an activation as the product of its input and a gate, as defined by ONNX or fused by runtimes."""
-    opened = _unused_name(f"{node.outputs[0]}/before Mul", used_names)
+    gate_output = _unused_name(f"{node.outputs[0]}/before Mul", used_names)
     source = node.inputs[0]
     if gate.factor and node.attrs.get(gate.factor, gate.default_factor) != 1:
         factor, scaled = (
@@ -179,26 +179,26 @@ def _split_gated(node: Node, gate: operators.Gate, used_names: set[str], names: 
         yield Node(name=name, op="Mul", inputs=(source, factor), outputs=(scaled,), origin=node.origin)
         source = scaled
     name = _unused_name(f"{node.name}/{gate.op}", names)
-    yield Node(name=name, op=gate.op, inputs=(source,), outputs=(opened,), attrs=gate.attrs, origin=node.origin)
-    yield replace(node, op="Mul", domain="", inputs=(node.inputs[0], opened), attrs={})
+    yield Node(name=name, op=gate.op, inputs=(source,), outputs=(gate_output,), attrs=gate.attrs, origin=node.origin)
+    yield replace(node, op="Mul", domain="", inputs=(node.inputs[0], gate_output), attrs={})
 
 
 def _split_fused(node: Node, used_names: set[str], names: set[str]) -> Iterator[Node]:
-    activation, summed = fused_activation(node), _added_tensor(node)
-    if activation is None and summed is None:
+    activation, added = fused_activation(node), _added_tensor(node)
+    if activation is None and added is None:
         yield node
         return
     output = node.outputs[0]
-    extra = [*(["Add"] if summed else []), *([activation] if activation else [])]
+    extra = [*(["Add"] if added else []), *([activation] if activation else [])]
     names_between = [_unused_name(f"{output}/before {op}", used_names) for op in extra]
-    bare = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
-    inputs = node.inputs[: operators.of(node.op).added] if summed else node.inputs
-    yield replace(node, inputs=inputs, outputs=(names_between[0], *node.outputs[1:]), attrs=bare)
+    own_attributes = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
+    inputs = node.inputs[: operators.of(node.op).added] if added else node.inputs
+    yield replace(node, inputs=inputs, outputs=(names_between[0], *node.outputs[1:]), attrs=own_attributes)
     for op, source, target in zip(extra, names_between, (*names_between[1:], output), strict=True):
         yield Node(
             name=_unused_name(f"{node.name}/{op}", names),
             op=op,
-            inputs=(source, summed) if op == "Add" and summed else (source,),
+            inputs=(source, added) if op == "Add" and added else (source,),
             outputs=(target,),
             attrs={} if op == "Add" else _attributes(node, op),
             origin=node.origin,
@@ -209,7 +209,7 @@ def _attributes(node: Node, activation: str) -> dict[str, AttrValue]:
     parameters = node.attrs.get("activation_params", ())
     values = parameters if isinstance(parameters, tuple) else ()
     attributes: dict[str, AttrValue] = dict(zip(operators.of(activation).parameters, values, strict=False))
-    for name, value in node.attrs.items():  # FusedGemm has them by name
+    for name, value in node.attrs.items():  # FusedGemm states its activation parameters by name
         if name.startswith("activation_") and name != "activation_params":
             attributes[name.removeprefix("activation_")] = value
     return attributes

@@ -1,8 +1,8 @@
 """Recognizes reference nodes that are folded into the weights of a backend convolution.
 
-A node that scales each channel, a BatchNormalization or a product with a constant, is folded as w * gain; for a
-BatchNormalization gain = scale / sqrt(var + epsilon). The gain is measured by computing the reference nodes on 0 and on
-1.
+A node that scales each channel, such as a BatchNormalization or a product with a constant, is folded as w * gain. For
+a BatchNormalization, gain = scale / sqrt(var + epsilon). The gain is measured by running the reference nodes on 0 and
+on 1.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from qdebug.model.operators import Sums
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEIGHT_MAX_REL_DISTANCE
 from qdebug.replay.registry import run_node
 
-__all__ = ["folded_distance", "with_folded"]
+__all__ = ["add_folded_nodes_to_reasons", "folded_distance"]
 
 
-def with_folded(context: Context) -> Iterator[Pair]:
+def add_folded_nodes_to_reasons(context: Context) -> Iterator[Pair]:
     """Extend each pair's reason with the reference nodes that are folded into the backend's weights."""
     for pair in context.pairs:
         unfolded, folded = list[Node](), list[Node]()
-        backend_node = _product(context.be, pair.backend, unfolded)
-        reference_node = None if backend_node is None or unfolded else _product(context.ref, pair.reference, folded)
+        backend_node = _find_product(context.be, pair.backend, unfolded)
+        reference_node = (
+            None if backend_node is None or unfolded else _find_product(context.ref, pair.reference, folded)
+        )
         if backend_node is None or reference_node is None or not folded:
             continue
         distance = folded_distance(context, backend_node, reference_node, folded)
@@ -41,7 +43,7 @@ def with_folded(context: Context) -> Iterator[Pair]:
 
 
 def folded_distance(context: Context, backend_node: Node, reference_node: Node, folded: Sequence[Node]) -> float | None:
-    """Return the distance of weights from the reference weights with nodes folded in, or None if folding increases it.
+    """Return the distance of weights from the folded reference weights, or None if folding does not bring them closer.
 
     Args:
         context: The state of the alignment.
@@ -62,7 +64,7 @@ def folded_distance(context: Context, backend_node: Node, reference_node: Node, 
     )
 
 
-def _product(run: IndexedRecording, tensor: str, passed: list[Node]) -> Node | None:
+def _find_product(run: IndexedRecording, tensor: str, passed: list[Node]) -> Node | None:
     """Return the convolution that produces a tensor, looking through activations and nodes that weights can absorb.
 
     Args:

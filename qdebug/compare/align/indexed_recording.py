@@ -1,4 +1,4 @@
-"""Determines which tensors of a graph hold the same real numbers, and which depend on constants alone."""
+"""Determines which tensors of a graph hold the same real numbers, and which depend only on constants."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from qdebug.compare.align.expand import expand_fused_nodes, says_nothing
-from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose
+from qdebug.compare.align.expand import expand_fused_nodes, has_unknown_inputs
+from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loosely_described_nodes
 from qdebug.model import Graph, Node, Recording, Role, operators
 from qdebug.model.dtypes import is_float
 from qdebug.model.operators import is_block_transpose, with_onnx_op
@@ -27,8 +27,8 @@ class IndexedRecording:
     """A recording with facts about each tensor that follow from its graph.
 
     Tensors are grouped by the real numbers they stand for: a tensor, its codes and the dequantized codes form one
-    class. Its root is the member nearest to the graph's input. Quantization does not split a class, because it does not
-    change the meaning.
+    class. Its root is the member nearest to the graph's input. Quantization does not split a class, because codes
+    represent the same numbers.
 
     Args:
         recording: The recording.
@@ -43,20 +43,19 @@ class IndexedRecording:
 
     def __init__(self, recording: Recording, graph: Graph, neutral: Mapping[str, str]) -> None:
         self.recording, self.graph, self._neutral = recording, graph, neutral
-        self._root: dict[str, str] = {}  # only for tensors that are another form of an earlier tensor
+        self._root: dict[str, str] = {}  # root by tensor, for all members but the root
         self._classes: dict[str, list[str]] = {}  # classes of more than one tensor, by root
         self._readers: dict[str, tuple[Node, ...]] = {}  # readers of such classes, filled on demand
         self._coded_forms: dict[str, tuple[str, ...]] = {}  # filled on demand
-        self._turned: dict[
-            str, tuple[str, tuple[int, ...]]
-        ] = {}  # the tensor that a tensor is a transpose of, and its order
-        self._turned_back: dict[str, str] = {}  # the tensor that a Transpose restores, by the node
+        # for each transposed tensor, the tensor before the Transposes and the combined permutation
+        self._transposed: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self._restored: dict[str, str] = {}  # by Transpose: the tensor whose order it restores
         folded = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
         folded -= {name for name in folded if graph.producer(name) is not None}
         self._folded, self._shapes = folded, set[str]()
         self._through_codes = {name for name, info in graph.tensors.items() if info.quant is not None}
         for node in graph.nodes:
-            self._follow(node)
+            self._classify_outputs(node)
             self._group(node)
         self._members = {root: tuple(members) for root, members in self._classes.items()}
         self.recorded = frozenset([name for name in recording.names if name not in folded])
@@ -67,12 +66,12 @@ class IndexedRecording:
         return cls(recording, recording.graph, _neutral_nodes(recording))
 
     def expanded(self) -> IndexedRecording:
-        """Return the index of the graph from `expand_fused_nodes`, or itself if that has no further nodes."""
+        """Return the index of the graph with fused nodes expanded, or itself if there are none."""
         graph = expand_fused_nodes(self.graph)
         return self if graph is self.graph else IndexedRecording(self.recording, graph, self._neutral)
 
     def read_through(self, recording: Recording) -> IndexedRecording:
-        """Return the same index with values from a recording that wraps this one."""
+        """Return the same index that reads its values from another recording, which wraps this one."""
         duplicate = copy(self)
         duplicate.recording = recording
         return duplicate
@@ -81,7 +80,7 @@ class IndexedRecording:
     def unused_tensors(self) -> frozenset[str]:
         """Tensors that no graph output depends on; empty if the inputs of any node are unknown."""
         graph = self.recording.graph
-        if not graph.outputs or any(map(says_nothing, graph.nodes)):
+        if not graph.outputs or any(map(has_unknown_inputs, graph.nodes)):
             return frozenset()
         used = set(graph.outputs)
         for node in reversed(graph.nodes):
@@ -92,7 +91,7 @@ class IndexedRecording:
     @cached_property
     def reads_undeclared_codes(self) -> bool:
         """Whether nodes may read codes that were not declared."""
-        return has_loose(self.recording.graph) and computes_with_codes(self.recording)
+        return has_loosely_described_nodes(self.recording.graph) and computes_with_codes(self.recording)
 
     def values(self, tensor: str) -> np.ndarray:
         """Return the real values of a recorded tensor as float64, or the codes if their scale is unknown."""
@@ -110,8 +109,8 @@ class IndexedRecording:
         """Return how many elements a recorded tensor has."""
         return math.prod(self.shape(tensor))
 
-    def _follow(self, node: Node) -> None:
-        """Derive facts about a node's outputs from its inputs."""
+    def _classify_outputs(self, node: Node) -> None:
+        """Record whether a node's outputs depend only on constants, or only on shapes."""
         folded, shapes = self._folded, self._shapes
         fed = [tensor for tensor in node.inputs if tensor]
         outputs = [tensor for tensor in node.outputs if tensor]
@@ -124,13 +123,13 @@ class IndexedRecording:
             shapes.update(outputs)
 
     def _group(self, node: Node) -> None:
-        """If an output only passes an input on, add it to the class of that input."""
+        """Add an output that is only passed on to the class of its input."""
         row = operators.of(node.op)
         if row.transposes:
-            self._follow_turn(node)
-        source = self.handed_on(node)
-        if source in self._turned and (row.keeps_values or row.casts):
-            self._turned[node.outputs[0]] = self._turned[source]
+            self._follow_transpose(node)
+        source = self.passed_on_input(node)
+        if source in self._transposed and (row.keeps_values or row.casts):
+            self._transposed[node.outputs[0]] = self._transposed[source]
         if source and node.outputs and node.outputs[0]:
             first = self._root.get(source, source)
             self._root[node.outputs[0]] = first
@@ -138,20 +137,20 @@ class IndexedRecording:
         if row.dequantizes or source in self._through_codes:
             self._through_codes.update(filter(None, node.outputs))
 
-    def _follow_turn(self, node: Node) -> None:
+    def _follow_transpose(self, node: Node) -> None:
         """Combine a Transpose with the Transposes before it, which may cancel out."""
         perm = node.attrs.get("perm")
         if not isinstance(perm, tuple) or not (node.inputs and node.inputs[0] and node.outputs[0]):
             return
-        turn = tuple(axis for axis in perm if isinstance(axis, int))
-        start, before = self._turned.get(node.inputs[0], (node.inputs[0], tuple(range(len(turn)))))
-        if len(before) != len(turn):
+        permutation = tuple(axis for axis in perm if isinstance(axis, int))
+        start, earlier = self._transposed.get(node.inputs[0], (node.inputs[0], tuple(range(len(permutation)))))
+        if len(earlier) != len(permutation):
             return
-        order = tuple(before[axis] for axis in turn)
+        order = tuple(earlier[axis] for axis in permutation)
         if order == tuple(range(len(order))):
-            self._turned_back[node.name] = start
+            self._restored[node.name] = start
         else:
-            self._turned[node.outputs[0]] = start, order
+            self._transposed[node.outputs[0]] = start, order
 
     def is_after_codes(self, tensor: str) -> bool:
         """Return whether a tensor was quantized: it depends on codes or was dequantized from them."""
@@ -172,12 +171,12 @@ class IndexedRecording:
             self._coded_forms[root] = tuple(forms)
         return self._coded_forms[root]
 
-    def handed_on(self, node: Node) -> str | None:
-        """Return the tensor that a node passes on unchanged as its first output, or None if it computes something."""
+    def passed_on_input(self, node: Node) -> str | None:
+        """Return the tensor whose real numbers a node passes on as its first output, or None if there is none."""
         row = operators.of(node.op)
         if row.keeps_values or row.arranges or row.casts:
-            if node.name in self._turned_back:
-                return self._turned_back[node.name]
+            if node.name in self._restored:
+                return self._restored[node.name]
             if is_block_transpose(node):
                 return None
             source = node.inputs[0] if node.inputs else ""
@@ -186,7 +185,7 @@ class IndexedRecording:
         return self._neutral.get(node.name)
 
     def changes_layout(self, node: Node) -> bool:
-        """Return whether a node only changes the layout of a tensor of the source model: a runtime inserted it."""
+        """Return whether a node, inserted by a runtime, only changes the layout of a tensor of the source model."""
         if not operators.of(node.op).arranges or not (
             node.inputs and node.inputs[0] and node.outputs and node.outputs[0]
         ):
@@ -197,7 +196,7 @@ class IndexedRecording:
         return (before.stands_for or before.name) == (after.stands_for or after.name)
 
     def _changes_format(self, node: Node) -> bool:
-        """Return whether a node only casts between float formats, or to the format it already has."""
+        """Return whether a node only casts between float formats, or to the format its input already has."""
         if not operators.of(node.op).casts or not (node.outputs and node.outputs[0]):
             return False
         before, after = (self.graph.tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
@@ -216,7 +215,12 @@ class IndexedRecording:
                 numbers[name] = number_of.setdefault(name if value is None else ("constant", value), len(number_of))
         for node in self.graph.nodes:
             input_numbers = tuple(numbers.get(self.root(name), -1) for name in node.inputs)
-            computation = (node.op, node.domain, _attrs_key(node), node.name if says_nothing(node) else input_numbers)
+            computation = (
+                node.op,
+                node.domain,
+                _attrs_key(node),
+                node.name if has_unknown_inputs(node) else input_numbers,
+            )
             for slot, tensor in enumerate(node.outputs):
                 if tensor:
                     numbers[tensor] = number_of.setdefault((*computation, slot), len(number_of))
@@ -225,7 +229,7 @@ class IndexedRecording:
     def number(self, tensor: str) -> int:
         """Return a number shared by tensors that the same operators compute from the same inputs (value numbering).
 
-        Different forms of a tensor share the number too, and so do small constants of equal values.
+        All members of a class share the number, and so do small constants with equal values.
         """
         return self._numbers.get(self.root(tensor), -1)
 
@@ -260,10 +264,12 @@ class IndexedRecording:
         """Return the nodes that read any member of a tensor's class and do more than pass it on."""
         root = self._root.get(tensor, tensor)
         if root not in self._members:
-            return tuple([node for node in self.graph.consumers(root) if self.handed_on(node) is None])
+            return tuple([node for node in self.graph.consumers(root) if self.passed_on_input(node) is None])
         if root not in self._readers:
             readers = (node for member in self._members[root] for node in self.graph.consumers(member))
-            self._readers[root] = tuple({node.name: node for node in readers if self.handed_on(node) is None}.values())
+            self._readers[root] = tuple(
+                {node.name: node for node in readers if self.passed_on_input(node) is None}.values()
+            )
         return self._readers[root]
 
     def folds(self, tensor: str) -> bool:
@@ -291,7 +297,7 @@ def _attrs_key(node: Node) -> Hashable:
 def _constant_key(recording: Recording, name: str) -> Hashable:
     """Return a key that is equal for small constants of equal values, or None for other tensors."""
     info = recording.graph.tensors.get(name)
-    if info is None:  # a part of an expanded node is not recorded
+    if info is None:  # the tensors between the parts of an expanded node were not recorded
         return None
     shape = info.shape or ()
     if math.prod(extent or 1 for extent in shape) > SHARED_CONSTANT_MAX_ELEMENTS or not recording.has(name):
@@ -307,7 +313,7 @@ _ENDLESS = 2**31 - 1
 """Smallest end of a Slice that means "to the end". Exporters write the largest 32-bit or 64-bit integer."""
 
 
-def _takes_all(recording: Recording, node: Node, loaded: dict[Hashable, np.ndarray]) -> bool:
+def _returns_whole_input(recording: Recording, node: Node, loaded: dict[Hashable, np.ndarray]) -> bool:
     """Return whether a Slice returns its whole input: from 0 to the end, whatever the shape.
 
     Args:
@@ -341,9 +347,9 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
     for node in graph.nodes:
         row = operators.of(node.op)
         if row.arranges and node.inputs and node.inputs[0] in constants:
-            constants[node.outputs[0]] = constants[node.inputs[0]]  # the new extents may be known only at run time
+            constants[node.outputs[0]] = constants[node.inputs[0]]  # the new shape may be known only at run time
         if row.moves is operators.Move.SLICE:
-            if _takes_all(recording, node, loaded):
+            if _returns_whole_input(recording, node, loaded):
                 passed_on[node.name] = node.inputs[0]
             continue
         if constants.keys().isdisjoint(node.inputs):
@@ -363,8 +369,8 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
         if constant.size:
             quant = graph.tensors[name].quant
             values = np.asarray(dequantize(constant, quant), np.float64)
-            hair = 0.0 if quant is None else FLOAT32_STORED_REL_ERROR
-            if bool(np.all(np.abs(values - operator.neutral) <= hair)):
+            tolerance = 0.0 if quant is None else FLOAT32_STORED_REL_ERROR
+            if bool(np.all(np.abs(values - operator.neutral) <= tolerance)):
                 passed_on[node.name] = form.inputs[1 - slots[0]]
     return passed_on
 
@@ -372,8 +378,10 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
 def tensor_order(graph: Graph) -> tuple[str, ...]:
     """Return the tensors of a graph without constants: first the inputs, then the outputs node by node."""
     produced = [tensor for node in graph.nodes for tensor in node.outputs if tensor]
-    done = set(produced)
-    free = [name for name, info in graph.tensors.items() if name not in done and info.role is not Role.CONSTANT]
+    produced_names = set(produced)
+    free = [
+        name for name, info in graph.tensors.items() if name not in produced_names and info.role is not Role.CONSTANT
+    ]
     return tuple(dict.fromkeys([*graph.inputs, *free, *produced]))
 
 

@@ -22,19 +22,19 @@ from qdebug.numerics.accumulate import has_same_elements
 from qdebug.numerics.large_arrays import in_c_order
 
 __all__ = [
-    "as_laid_out",
+    "add_layouts_of_graphs",
     "in_one_order",
     "in_reference_order",
     "into_stored_order",
+    "layout_with_added_dimensions",
     "layouts_of",
-    "plain_shape",
-    "turned_quant",
-    "with_dimensions",
+    "permute_quant",
+    "permuted_shape",
 ]
 
 CHANNELS_SECOND = (0, 3, 1, 2)
 """Permutation of four dimensions from channels-last to channels-second."""
-_TURNS_INSIDE = ("transA", "transB", "layout")
+_PERMUTING_ATTRIBUTES = ("transA", "transB", "layout")
 """Attributes that change the order in which an operator reads its dimensions."""
 
 
@@ -45,20 +45,20 @@ def _drops_dimensions(node: Node) -> bool:
 
 
 def _layout_without_dimensions(input_layout: Transform, node: Node, run: IndexedRecording) -> Transform | None:
-    """Return the layout of a node's output that lacks some dimensions of the input."""
+    """Return the layout of the output of a node that removes dimensions."""
     if input_layout.transpose is None or input_layout.channel_block is not None:
         return None
     rank = len(input_layout.transpose)
-    removed_axes = {axis % rank for axis in _axes(node, run)}
+    removed_axes = {axis % rank for axis in _find_changed_axes(node, run)}
     remaining = [axis for axis in input_layout.transpose if axis not in removed_axes]
     order = tuple(sorted(remaining).index(axis) for axis in remaining)
     return Transform(transpose=order) if removed_axes and order != tuple(range(len(remaining))) else None
 
 
-def with_dimensions(
+def layout_with_added_dimensions(
     before: Transform, node: Node, partner: Node | None, runs: tuple[IndexedRecording, IndexedRecording]
 ) -> Transform | None:
-    """Return the layout of a node's output that adds dimensions of extent 1.
+    """Return the layout of the output of a node that adds dimensions of extent 1.
 
     Args:
         before: The layout of the input.
@@ -67,11 +67,11 @@ def with_dimensions(
             dimensions.
         runs: The other run and the run of the node.
     """
-    added_axes = _axes(node, runs[1])
+    added_axes = _find_changed_axes(node, runs[1])
     if before.transpose is None or before.channel_block is not None or not added_axes:
         return None
     rank = len(before.transpose) + len(added_axes)
-    partner_axes = _axes(partner, runs[0]) if partner is not None and partner.op == node.op else ()
+    partner_axes = _find_changed_axes(partner, runs[0]) if partner is not None and partner.op == node.op else ()
     axes = sorted(axis % rank for axis in added_axes)
     model_axes = sorted(axis % rank for axis in partner_axes) if len(partner_axes) == len(added_axes) else axes
     unchanged = [axis for axis in range(rank) if axis not in axes]
@@ -80,7 +80,7 @@ def with_dimensions(
     return Transform(transpose=new_order) if new_order != tuple(range(rank)) else None
 
 
-def _axes(node: Node, run: IndexedRecording) -> tuple[int, ...]:
+def _find_changed_axes(node: Node, run: IndexedRecording) -> tuple[int, ...]:
     """Return the dimensions that a node removes or inserts, in its own numbering; empty if unknown."""
     stated = node.attrs.get("axes", node.attrs.get("axis"))
     if isinstance(stated, int):
@@ -107,18 +107,18 @@ class _Sides:
         run: The run.
         partners: For each tensor of this run, its partner in the other run.
         layouts: Layouts of this run's tensors found so far.
-        frames: Layouts of the other run's tensors, or None if they were not searched.
+        other_layouts: Layouts of the other run's tensors, or None if they were not searched.
     """
 
     other: IndexedRecording
     run: IndexedRecording
     partners: Mapping[str, str]
     layouts: Mapping[str, Transform]
-    frames: Mapping[str, Transform] | None = None
+    other_layouts: Mapping[str, Transform] | None = None
 
 
 def _layout_of_moved_transpose(tensor: str, node: Node, sides: _Sides) -> Transform | None:
-    """Return the layout of a tensor if the other run transposes its partner's inputs, or results of the partner.
+    """Return the layout of a tensor if the other run transposes before or after its partner's node.
 
     Optimizers move a Transpose past nodes in either direction. Tensors in between are in a different order.
 
@@ -132,10 +132,10 @@ def _layout_of_moved_transpose(tensor: str, node: Node, sides: _Sides) -> Transf
     """
     other_run, run, partners = sides.other, sides.run, sides.partners
     if operators.plain(node).transposes and node.inputs:
-        return _layout_behind_transpose(tensor, node.inputs[0], sides)
+        return _layout_from_partners_of_transpose(tensor, node.inputs[0], sides)
     if tensor not in partners or operators.plain(node).permutes_dimensions:
         return None
-    summing_node = _sums_of_codes(node, sides)
+    summing_node = _find_summing_node(node, sides)
     maker = summing_node or node
 
     def is_partner(name: str) -> bool:
@@ -167,7 +167,7 @@ def _layout_of_moved_transpose(tensor: str, node: Node, sides: _Sides) -> Transf
     return None
 
 
-def _layout_behind_transpose(tensor: str, source: str, sides: _Sides) -> Transform | None:
+def _layout_from_partners_of_transpose(tensor: str, source: str, sides: _Sides) -> Transform | None:
     """Infer the layout after a Transpose from the layouts of its input's and output's partners.
 
     Args:
@@ -179,20 +179,20 @@ def _layout_behind_transpose(tensor: str, source: str, sides: _Sides) -> Transfo
         The layout, possibly the identity, or None if the other run does not transpose one partner into the other.
     """
     partners, root = sides.partners, sides.other.root
-    turn = _transpose_order(sides.run.graph.producer(tensor))
-    if turn is None or source not in partners or tensor not in partners:
+    permutation = _transpose_order(sides.run.graph.producer(tensor))
+    if permutation is None or source not in partners or tensor not in partners:
         return None
     end_roots = [root(partners[name]) for name in (source, tensor)]
     end_tensor, order = _follow_transposes_back(end_roots[1], sides, end_roots[0].__eq__)
     if end_tensor is None:
         end_tensor, reverse_order = _follow_transposes_back(end_roots[0], sides, end_roots[1].__eq__)
-        order = None if reverse_order is None else _inverse(reverse_order)
+        order = None if reverse_order is None else _invert_permutation(reverse_order)
     if end_tensor is None:
         return None
     layout = sides.layouts.get(source)
     view = Transform(
         transpose=_compose_permutations(
-            _compose_permutations(_inverse(turn), None if layout is None else layout.transpose), order
+            _compose_permutations(_invert_permutation(permutation), None if layout is None else layout.transpose), order
         )
     )
     return Transform() if order is not None and _is_read_by_dimension(tensor, sides) else view
@@ -201,7 +201,7 @@ def _layout_behind_transpose(tensor: str, source: str, sides: _Sides) -> Transfo
 def _is_read_by_dimension(tensor: str, sides: _Sides) -> bool:
     """Return whether a node reads a tensor by dimension, just as the other run's node reads its partner.
 
-    The order is then that of the model or of a wrong Transpose, and nothing restores it.
+    The tensor is then either in the model's order or transposed wrongly, and no later node restores the order.
     """
     run, other_run, partners = sides.run, sides.other, sides.partners
     for reader in run.graph.consumers(tensor):
@@ -209,7 +209,7 @@ def _is_read_by_dimension(tensor: str, sides: _Sides) -> bool:
         other_reader = None if partner_output is None else other_run.graph.producer(other_run.root(partner_output))
         if other_reader is None or operators.plain(other_reader).name != operators.plain(reader).name:
             continue
-        if any(other_reader.attrs.get(name, 0) != reader.attrs.get(name, 0) for name in _TURNS_INSIDE):
+        if any(other_reader.attrs.get(name, 0) != reader.attrs.get(name, 0) for name in _PERMUTING_ATTRIBUTES):
             continue
         inputs, other_inputs = run.data_inputs(reader), other_run.data_inputs(other_reader)
         roots = [other_run.root(partners[name]) if name in partners else None for name in inputs]
@@ -226,23 +226,23 @@ def _transpose_order(node: Node | None) -> tuple[int, ...] | None:
     return tuple(axis for axis in perm if isinstance(axis, int)) if isinstance(perm, tuple) else None
 
 
-def _inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
+def _invert_permutation(perm: tuple[int, ...]) -> tuple[int, ...]:
     """Return the inverse permutation."""
     return tuple(perm.index(axis) for axis in range(len(perm)))
 
 
-def _keeps_last(node: Node) -> bool:
-    """Return whether a runtime lets a node read or write channels-last tensors."""
+def _is_channels_last(node: Node) -> bool:
+    """Return whether a runtime declares that a node reads or writes channels-last tensors."""
     return bool(node.attrs.get("channels_last")) or operators.of(node.op).channels_last
 
 
 def _order_from_channels_last(node: Node, rank: int) -> tuple[int, ...] | None:
-    """Return the permutation from a channels-last result to its operator's order, or None for other nodes."""
-    return (0, rank - 1, *range(1, rank - 1)) if rank > 2 and _keeps_last(node) else None
+    """Return the permutation from a channels-last result to the operator's own order, or None for other nodes."""
+    return (0, rank - 1, *range(1, rank - 1)) if rank > 2 and _is_channels_last(node) else None
 
 
-def _sums_of_codes(node: Node, sides: _Sides) -> Node | None:
-    """Return the node whose sums of codes another node converts to reals, looking through unpaired nodes."""
+def _find_summing_node(node: Node, sides: _Sides) -> Node | None:
+    """Return the node whose sums of codes a node converts to real numbers, looking through unpaired nodes, or None."""
     run = sides.run
     for _ in range(FUSED_CHAIN_MAX_NODES):
         input_names = run.data_inputs(node)
@@ -282,14 +282,15 @@ def _follow_transposes_back(
         if folded and node is not None and operators.of(node.op).fuses_into_predecessor and len(data) == 1:
             root = run.root(data[0])
             continue
-        turn = _transpose_order(node)
-        if node is None or turn is None:
+        permutation = _transpose_order(node)
+        if node is None or permutation is None:
             return None, None
         order_before, order_after = (
-            (sides.frames or {}).get(name, Transform()).transpose for name in (node.inputs[0], root)
+            (sides.other_layouts or {}).get(name, Transform()).transpose for name in (node.inputs[0], root)
         )
         model_order = _compose_permutations(
-            _compose_permutations(None if order_before is None else _inverse(order_before), turn), order_after
+            _compose_permutations(None if order_before is None else _invert_permutation(order_before), permutation),
+            order_after,
         )
         order = _compose_permutations(model_order, order)
         root = run.root(node.inputs[0])
@@ -325,18 +326,18 @@ def in_reference_order(
             array that does not fit the view is returned unchanged, so that the shape mismatch is reported.
     """
     if view is None or (view.channel_block is None and view.transpose is None):
-        return _as_merged(array, shape)
+        return _merge_or_split_dimensions(array, shape)
     if view.channel_block is not None:
-        array = _remove_channel_blocks(array, view.channel_block, _unturned_shape(shape, view.transpose))
+        array = _remove_channel_blocks(array, view.channel_block, _shape_before_transpose(shape, view.transpose))
     if view.transpose is not None and len(view.transpose) == array.ndim:
-        array = _as_merged(array.transpose(view.transpose), shape)
+        array = _merge_or_split_dimensions(array.transpose(view.transpose), shape)
     elif view.channel_block is None:
         return array
     return in_c_order(array) if copied else array
 
 
-def _as_merged(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Merge or split neighbouring dimensions if the partner's shape differs in nothing else."""
+def _merge_or_split_dimensions(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Merge or split neighbouring dimensions if the array then has its partner's shape."""
     return (
         array.reshape(shape)
         if _has_merged_dimensions(array.shape, shape) or _has_merged_dimensions(shape, array.shape)
@@ -344,8 +345,8 @@ def _as_merged(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     )
 
 
-def _unturned_shape(shape: tuple[int, ...], transpose: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return the shape a tensor has before a transpose to the given shape."""
+def _shape_before_transpose(shape: tuple[int, ...], transpose: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return the shape of a tensor before the transpose that gives it the given shape."""
     if transpose is None or len(transpose) != len(shape):
         return shape
     return tuple(shape[transpose.index(axis)] for axis in range(len(shape)))
@@ -365,7 +366,7 @@ def _has_merged_dimensions(shape: tuple[int, ...], merged: tuple[int, ...]) -> b
     return all(extent == 1 for extent in extents)
 
 
-def plain_shape(shape: tuple[int, ...], view: Transform | None) -> tuple[int, ...]:
+def permuted_shape(shape: tuple[int, ...], view: Transform | None) -> tuple[int, ...]:
     """Return the shape of a tensor after its view's permutation."""
     if view is None or view.transpose is None or len(view.transpose) != len(shape):
         return shape
@@ -401,20 +402,20 @@ def in_one_order(
     reference_transform, backend_transform = reference_view or Transform(), backend_view or Transform()
     blocks = reference_transform.channel_block, backend_transform.channel_block
     if blocks[0] is not None and (blocks[0], reference_transform.transpose) == (blocks[1], backend_transform.transpose):
-        # equal in memory, whether the block is declared or not
+        # Both sides have the same blocks, even if only one declares them in its shape, so nothing must be permuted.
         return reference, backend.reshape(reference.shape) if reference.size == backend.size else backend
-    # blocked extents do not show which neighbouring dimensions the model merges
+    # The unblocked side goes first: a blocked shape does not show which neighbouring dimensions the model merges.
     if blocks[1] is not None:
-        shape = plain_shape(reference.shape, reference_view) if blocks[0] is None else backend.shape
+        shape = permuted_shape(reference.shape, reference_view) if blocks[0] is None else backend.shape
         reference = in_reference_order(reference, reference_view, shape, copied=copied)
         return reference, in_reference_order(backend, backend_view, reference.shape, copied=copied)
-    shape = plain_shape(reference.shape, reference_view if blocks[0] is None else None)
-    shape = shape if blocks[0] is None else plain_shape(backend.shape, backend_view)
+    shape = permuted_shape(reference.shape, reference_view if blocks[0] is None else None)
+    shape = shape if blocks[0] is None else permuted_shape(backend.shape, backend_view)
     backend = in_reference_order(backend, backend_view, shape, copied=copied)
     return in_reference_order(reference, reference_view, backend.shape, copied=copied), backend
 
 
-def turned_quant(quant: QuantParams | None, view: Transform | None) -> QuantParams | None:
+def permute_quant(quant: QuantParams | None, view: Transform | None) -> QuantParams | None:
     """Return a backend tensor's quantization with its channel axis moved into the reference's order."""
     if quant is None or quant.axis is None or view is None or view.transpose is None:
         return quant
@@ -422,7 +423,7 @@ def turned_quant(quant: QuantParams | None, view: Transform | None) -> QuantPara
 
 
 def _remove_channel_blocks(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Convert N, C/block, H, W, block (declared as such or as N, C, H, W) to N, C, H, W without padding channels."""
+    """Convert N, C/block, H, W, block, possibly declared as N, C, H, W, to N, C, H, W without padding channels."""
     parts = array
     if array.ndim == 4 and array.shape[1] % block == 0:
         count, channels, height, width = array.shape
@@ -434,20 +435,22 @@ def _remove_channel_blocks(array: np.ndarray, block: int, shape: tuple[int, ...]
     return plain.reshape(count, blocks * block, height, width)[:, : shape[1]]
 
 
-def as_laid_out(context: Context) -> Iterator[Pair]:
-    """Add dimension orders to pairs, as far as the graphs determine them."""
+def add_layouts_of_graphs(context: Context) -> Iterator[Pair]:
+    """Add the dimension orders that the graphs determine to pairs."""
     ref, be, pairs = context.ref, context.be, context.pairs
-    if not (_may_turn(ref) or _may_turn(be)):
+    if not (_may_permute(ref) or _may_permute(be)):
         return
     partners: dict[str, str] = {}
     for pair in context.pair_map.values():
         partners.setdefault(pair.reference, pair.backend)
     reference_layouts = _layouts(partners, be, ref)
-    backend_layouts = _layouts({pair.backend: pair.reference for pair in pairs}, ref, be, frames=reference_layouts)
+    backend_layouts = _layouts(
+        {pair.backend: pair.reference for pair in pairs}, ref, be, other_layouts=reference_layouts
+    )
     for pair in pairs:
         pair_layouts = backend_layouts.get(pair.backend), reference_layouts.get(pair.reference)
         if pair_layouts != (None, None):
-            yield _with_layout(pair, *_drop_unfitting_layout(pair, pair_layouts, ref, be))
+            yield _add_layouts(pair, *_drop_unfitting_layout(pair, pair_layouts, ref, be))
 
 
 def _drop_unfitting_layout(
@@ -468,7 +471,7 @@ def _drop_unfitting_layout(
 
 
 def layouts_of(run: IndexedRecording) -> dict[str, Transform]:
-    """Find the tensors of a run that its own graph shows to be stored in a different order than in the model."""
+    """Return the layouts of tensors that, by the run's own graph, are stored in a different order than in the model."""
     return _layouts({}, run, run)
 
 
@@ -477,27 +480,27 @@ def _layouts(
     other_run: IndexedRecording,
     run: IndexedRecording,
     *,
-    frames: Mapping[str, Transform] | None = None,
+    other_layouts: Mapping[str, Transform] | None = None,
 ) -> dict[str, Transform]:
-    """Find the tensors of one run that are stored in a different order than in the model.
+    """Return the layout of each tensor of a run that is stored in a different dimension order than in the model.
 
     Args:
         partners: For each tensor of this run, its partner in the other run.
         other_run: The other run.
         run: The run.
-        frames: Layouts of the other run. If given, also find each Transpose that the other run applies earlier or
-            later. If None, use only this run's own graph.
+        other_layouts: Layouts of the other run. If given, also find each Transpose that the other run applies earlier
+            or later. If None, use only this run's own graph.
     """
     layouts: dict[str, Transform] = {}
-    if not any(_may_turn(side) for side in (other_run, run)):
+    if not any(_may_permute(side) for side in (other_run, run)):
         return layouts
     graph = run.recording.graph
-    sides = _Sides(other=other_run, run=run, partners=partners, layouts=layouts, frames=frames)
+    sides = _Sides(other=other_run, run=run, partners=partners, layouts=layouts, other_layouts=other_layouts)
     for tensor in tensor_order(graph):
         node = graph.producer(tensor)
         if node is None:
             continue
-        layout = None if frames is None else _layout_of_moved_transpose(tensor, node, sides)
+        layout = None if other_layouts is None else _layout_of_moved_transpose(tensor, node, sides)
         if layout is None:
             layout = _layout_of(tensor, node, sides)
         block = block_of(graph.tensors[tensor].layout)
@@ -508,8 +511,8 @@ def _layouts(
     return layouts
 
 
-def _may_turn(run: IndexedRecording) -> bool:
-    """Return whether anything in a run could reorder a tensor's dimensions, and so those of tensors after it."""
+def _may_permute(run: IndexedRecording) -> bool:
+    """Return whether a run has nodes or layouts that can permute dimensions."""
     graph = run.recording.graph
     layouts = {info.layout for info in graph.tensors.values()}
     return any(
@@ -520,8 +523,8 @@ def _may_turn(run: IndexedRecording) -> bool:
     ) or any(block_of(layout) is not None for layout in layouts)
 
 
-def _with_layout(pair: Pair, backend_layout: Transform | None, reference_layout: Transform | None) -> Pair:
-    """Combine the layouts from both graphs. Two tensors with the same permutation are compared unchanged."""
+def _add_layouts(pair: Pair, backend_layout: Transform | None, reference_layout: Transform | None) -> Pair:
+    """Return a pair with the layouts that both graphs imply. Tensors with equal layouts are compared as stored."""
     if backend_layout == reference_layout and (backend_layout is None or backend_layout.channel_block is None):
         return pair
     for side, layout in ((Side.REFERENCE, reference_layout), (Side.BACKEND, backend_layout)):
@@ -549,7 +552,7 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
         return Transform(transpose=_compose_permutations(last, layouts.get(source, Transform()).transpose))
     if is_block_transpose(node):
         return _layout_after_transpose(layouts.get(source), node)
-    if row.moves is not operators.Move.TO_BLOCKS and _keeps_last(node):
+    if row.moves is not operators.Move.TO_BLOCKS and _is_channels_last(node):
         order = _order_from_channels_last(node, _rank(tensor, run))
         if order is not None:
             return Transform(transpose=order)
@@ -563,7 +566,7 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
         return Transform(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
     if row.moves is operators.Move.UNSQUEEZE and source in layouts and not run.changes_layout(node):
         partner = other_run.graph.producer(partners[tensor]) if tensor in partners else None
-        return with_dimensions(layouts[source], node, partner, (other_run, run))
+        return layout_with_added_dimensions(layouts[source], node, partner, (other_run, run))
     if operators.plain(node).has_own_dimensions and not run.changes_layout(node):
         return _layout_before_transpose(tensor, sides)
     if row.transposes and source in layouts and tensor not in partners:
@@ -578,25 +581,24 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
 
 
 def _layout_before_transpose(tensor: str, sides: _Sides) -> Transform | None:
-    """Return how a tensor must be transposed to match its partner, if one of its readers is that Transpose.
-
-    Only the shapes are considered.
-    """
+    """Return the transpose that gives a tensor its partner's shape if a reader applies that transpose, or None."""
     partner = sides.partners.get(tensor, "")
     if not all(name in run.recorded and run.has(name) for run, name in ((sides.run, tensor), (sides.other, partner))):
         return None
     shape, partner_shape = sides.run.shape(tensor), sides.other.shape(partner)
-    partner_shape = plain_shape(partner_shape, (sides.frames or {}).get(partner))
+    partner_shape = permuted_shape(partner_shape, (sides.other_layouts or {}).get(partner))
     for reader in sides.run.graph.consumers(tensor) if shape != partner_shape else ():
         view = Transform(transpose=_transpose_order(reader))
         reader_partner = sides.partners.get(reader.outputs[0], "")
-        if plain_shape(shape, view) == partner_shape and sides.other.root(reader_partner) == sides.other.root(partner):
+        if permuted_shape(shape, view) == partner_shape and sides.other.root(reader_partner) == sides.other.root(
+            partner
+        ):
             return view
     return None
 
 
 def _rank(tensor: str, run: IndexedRecording) -> int:
-    """Return the number of dimensions of a tensor, however much of it was kept, or 4 if unknown."""
+    """Return the number of dimensions of a tensor, even if only part of it was kept, or 4 if unknown."""
     if run.has(tensor):
         return len(run.shape(tensor))
     kept_form, declared = run.recording.kept(tensor), run.graph.tensors[tensor].shape
@@ -605,7 +607,7 @@ def _rank(tensor: str, run: IndexedRecording) -> int:
 
 def _wants_channels_last(reader: Node, tensor: str) -> bool:
     return (
-        _keeps_last(reader)
+        _is_channels_last(reader)
         and operators.of(reader.op).moves is not operators.Move.FROM_BLOCKS
         and reader.inputs[0] == tensor
     )
@@ -613,30 +615,32 @@ def _wants_channels_last(reader: Node, tensor: str) -> bool:
 
 def _layout_after_transpose(input_layout: Transform | None, node: Node) -> Transform | None:
     """Return the layout after a Transpose: the new position of each model dimension."""
-    turn = _transpose_order(node)
-    if turn is None or (input_layout is not None and input_layout.transpose is None):
+    permutation = _transpose_order(node)
+    if permutation is None or (input_layout is not None and input_layout.transpose is None):
         return None
-    order = _compose_permutations(_inverse(turn), None if input_layout is None else input_layout.transpose)
+    order = _compose_permutations(
+        _invert_permutation(permutation), None if input_layout is None else input_layout.transpose
+    )
     return None if order is None else Transform(transpose=order)
 
 
 def _fits(layout: Transform, tensor: str, sides: _Sides) -> bool:
-    """Return whether a layout fits a tensor: same number of dimensions, and the shape of its partner.
+    """Return whether a layout has the number of dimensions of a tensor and gives it the shape of its partner.
 
-    The partner's own order is known only if the other run was searched first.
+    The shape is compared only if the partner's own layout is known, because the other run was searched first.
     """
-    run, other_run, frames = sides.run, sides.other, sides.frames
+    run, other_run, other_layouts = sides.run, sides.other, sides.other_layouts
     if layout.transpose is None or tensor not in run.recorded or not run.has(tensor):
         return True
     shape, partner = run.shape(tensor), sides.partners.get(tensor, "")
     if len(shape) != len(layout.transpose):
         return False
     if (
-        frames is None
+        other_layouts is None
         or layout.channel_block is not None
         or partner not in other_run.recorded
         or not other_run.has(partner)
     ):
         return True
-    partner_shape = plain_shape(other_run.shape(partner), frames.get(partner))
-    return shape != partner_shape or plain_shape(shape, layout) == partner_shape
+    partner_shape = permuted_shape(other_run.shape(partner), other_layouts.get(partner))
+    return shape != partner_shape or permuted_shape(shape, layout) == partner_shape

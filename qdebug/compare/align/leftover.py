@@ -12,7 +12,7 @@ import numpy as np
 
 from qdebug.compare.align.bare_run import is_bare
 from qdebug.compare.align.context import Context, add_partner
-from qdebug.compare.align.expand import says_nothing
+from qdebug.compare.align.expand import has_unknown_inputs
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair, Side, Unmatched, UnmatchedKind
 from qdebug.compare.align.region import between, why_unchecked
@@ -23,15 +23,15 @@ from qdebug.model.thresholds.alignment import NEAREST_ASKED_MAX
 __all__ = ["as_unchecked", "list_unmatched"]
 
 
-class _Inside(NamedTuple):
-    """Where a tensor covered by a compared result is computed."""
+class _CoveredTensor(NamedTuple):
+    """A tensor inside a region whose result is compared: why it is covered, by which result, and with what doubt."""
 
     reason: str
     result: str
     unchecked: bool
 
 
-Inside = Mapping[str, _Inside]
+CoveredTensors = Mapping[str, _CoveredTensor]
 """Tensors inside a region that a compared result covers, by name."""
 
 
@@ -43,7 +43,7 @@ class _SideFacts:
         side: The side.
         run: Its run.
         paired: Its compared tensors.
-        given_up: Its tensors whose partner the other side omits on purpose, with the reason.
+        omitted: Its tensors whose partner the other side omits on purpose, with the reason.
         unpartnered: Its tensors whose partner was not recorded on the other side.
         inside: Its tensors inside a region that a compared result covers.
         missing: Tensors of the other side's graph without values in its recording.
@@ -57,9 +57,9 @@ class _SideFacts:
     side: Side
     run: IndexedRecording
     paired: set[str]
-    given_up: Mapping[str, str]
+    omitted: Mapping[str, str]
     unpartnered: set[str]
-    inside: Inside
+    inside: CoveredTensors
     missing: set[str]
     notes: Mapping[str, str]
     never: Mapping[str, str]
@@ -69,7 +69,7 @@ class _SideFacts:
 
     @cached_property
     def outlines(self) -> Mapping[Outline, str]:
-        """The first compared tensor for each set of facts that are known without reading values."""
+        """The first compared tensor with each outline (dtype, shape and hash)."""
         entries = [(self.run.recording.outline(name), name) for name in self.run.recording.names if name in self.paired]
         return {outline: name for outline, name in reversed(entries) if outline is not None}
 
@@ -79,7 +79,7 @@ class _SideFacts:
         return {self.run.root(tensor): tensor for tensor in reversed(self.twins)}
 
     @cached_property
-    def doubles(self) -> Mapping[int, str]:
+    def same_computations(self) -> Mapping[int, str]:
         """The first compared tensor of each computation, by value number."""
         return {self.run.number(tensor): tensor for tensor in reversed(self.twins)}
 
@@ -96,7 +96,7 @@ def list_unmatched(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, 
         for side, inside in zip(Side, _find_rewritten_regions(context, pairs), strict=True)
     ]
     unmatched_tensors = [
-        _unmatched(facts, name)
+        _explain_unmatched(facts, name)
         for facts in side_facts
         for name in facts.run.recording.names
         if name not in facts.paired
@@ -108,20 +108,20 @@ def list_unmatched(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, 
         for entry in unmatched_tensors
     ]
     return (
-        *_with_nearest(context, unmatched_tensors),
+        *_add_nearest(context, unmatched_tensors),
         *(entry for facts in side_facts for entry in _unrecorded_tensors(facts)),
     )
 
 
-def _with_nearest(context: Context, unmatched_tensors: Sequence[Unmatched]) -> Iterator[Unmatched]:
-    """Add the nearest tensor of the other side to each lost tensor, if values are read."""
+def _add_nearest(context: Context, unmatched_tensors: Sequence[Unmatched]) -> Iterator[Unmatched]:
+    """Add the nearest tensor of the other side to each lost tensor."""
     lost_tensors = [entry for entry in unmatched_tensors if entry.kind is UnmatchedKind.LOST][:NEAREST_ASKED_MAX]
     for entry in unmatched_tensors:
-        nearest = _nearest(context, entry) if entry in lost_tensors else None
+        nearest = _find_nearest(context, entry) if entry in lost_tensors else None
         yield entry if nearest is None else replace(entry, nearest=nearest[0], distance=nearest[1])
 
 
-def _nearest(context: Context, entry: Unmatched) -> tuple[str, float] | None:
+def _find_nearest(context: Context, entry: Unmatched) -> tuple[str, float] | None:
     run, other_run = context.run(entry.side), context.run(entry.side.other)
     if not run.has(entry.tensor):
         return None
@@ -132,12 +132,12 @@ def _nearest(context: Context, entry: Unmatched) -> tuple[str, float] | None:
     names = [name for name in names if name not in partners] or names
     candidates = [entry.tensor]
     sides = (names, candidates) if entry.side is Side.BACKEND else (candidates, names)
-    distances = context.sampler.table(*sides).reshape(-1)
+    distances = context.sampler.distance_table(*sides).reshape(-1)
     at = int(np.argmin(distances)) if distances.size else 0
     return (names[at], float(distances[at])) if distances.size and np.isfinite(distances[at]) else None
 
 
-def _side_facts(context: Context, pairs: Sequence[Pair], side: Side, inside: Inside) -> _SideFacts:
+def _side_facts(context: Context, pairs: Sequence[Pair], side: Side, inside: CoveredTensors) -> _SideFacts:
     run, other_recording, is_backend = context.run(side), context.run(side.other).recording, side is Side.BACKEND
     valueless_tensors = (
         other_recording.graph.tensors.keys() - other_recording.names - other_recording.info.never_made().keys()
@@ -147,7 +147,7 @@ def _side_facts(context: Context, pairs: Sequence[Pair], side: Side, inside: Ins
         side=side,
         run=run,
         paired={pair.of(side) for pair in pairs},
-        given_up={
+        omitted={
             p.of(side): other_recording.info.skipped.get(p.of(side.other), _NOT_DUMPED)
             for p in context.pair_map.values()
             if p.of(side.other) in valueless_tensors and other_recording.info.not_dumped(p.of(side.other))
@@ -168,63 +168,63 @@ def _side_facts(context: Context, pairs: Sequence[Pair], side: Side, inside: Ins
 
 
 def _is_bare_dump(recording: Recording, paired: AbstractSet[str]) -> bool:
-    """Return whether a run without a graph holds selected tensors, so that others were not lost.
+    """Return whether a run without a graph is a dump of selected tensors, so that missing tensors were not lost.
 
-    A harness that records names alone may use other names. Then some of its own tensors have no partner.
+    If some of its own tensors have no partner, it may instead be a harness that records only names, and other names.
     """
     is_selection = not recording.info.skipped and paired >= set(recording.names)
     return is_bare(recording) and (recording.info.taps == "import" or is_selection)
 
 
-def _unmatched(half: _SideFacts, tensor: str) -> Unmatched:
+def _explain_unmatched(facts: _SideFacts, tensor: str) -> Unmatched:
     """Return why a recorded tensor has no partner."""
-    run, region = half.run, half.inside.get(tensor)
+    run, region = facts.run, facts.inside.get(tensor)
     graph = run.recording.graph
 
     def entry(kind: UnmatchedKind, reason: str) -> Unmatched:
-        return Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason)
+        return Unmatched(side=facts.side, tensor=tensor, kind=kind, reason=reason)
 
     if run.folds(tensor) and graph.is_constant(tensor):
         return replace(entry(UnmatchedKind.BENIGN, "constant"), constant=True)
     if run.folds(tensor):
         return replace(entry(UnmatchedKind.BENIGN, "computed from constants only"), of_constants=True)
     node = graph.producer(tensor)
-    outline = run.recording.outline(tensor) if node is not None and says_nothing(node) else None
-    if outline is not None and outline in half.outlines:  # a block's output repeats the last tensor inside the block
-        return entry(UnmatchedKind.BENIGN, f"the same values as {half.outlines[outline]!r}, which is compared")
-    twin = half.roots.get(run.root(tensor))
+    outline = run.recording.outline(tensor) if node is not None and has_unknown_inputs(node) else None
+    if outline is not None and outline in facts.outlines:  # a block's output repeats the last tensor inside the block
+        return entry(UnmatchedKind.BENIGN, f"the same values as {facts.outlines[outline]!r}, which is compared")
+    twin = facts.roots.get(run.root(tensor))
     if twin is not None:
         return entry(UnmatchedKind.BENIGN, f"equivalent to {twin!r}, which is compared")
-    if tensor not in graph.outputs and (half.dumped_bare or half.other.not_dumped(tensor)):
+    if tensor not in graph.outputs and (facts.dumped_bare or facts.other.not_dumped(tensor)):
         return entry(UnmatchedKind.BENIGN, _NOT_DUMPED)
-    if tensor in half.unpartnered:
-        return entry(*_kind_without_partner_values(half, tensor))
+    if tensor in facts.unpartnered:
+        return entry(*_kind_without_partner_values(facts, tensor))
     if region is not None and tensor not in graph.outputs:
         unmatched = entry(UnmatchedKind.BENIGN, region.reason)
         return replace(unmatched, inside=region.result, unchecked=region.unchecked)
-    double = half.doubles.get(run.number(tensor)) if half.twins else None
+    double = facts.same_computations.get(run.number(tensor)) if facts.twins else None
     if double is not None:
         return entry(UnmatchedKind.BENIGN, f"the same computation as {double!r}, which is compared")
-    harmless = _harmless_reason(tensor, run, half.paired)
+    harmless = _harmless_reason(tensor, run, facts.paired)
     if harmless:
         return entry(UnmatchedKind.BENIGN, harmless)
-    if tensor in half.never:
-        return entry(UnmatchedKind.BENIGN, half.never[tensor])
-    return entry(UnmatchedKind.LOST, _lost_reason(half, tensor))
+    if tensor in facts.never:
+        return entry(UnmatchedKind.BENIGN, facts.never[tensor])
+    return entry(UnmatchedKind.LOST, _lost_reason(facts, tensor))
 
 
-def _lost_reason(half: _SideFacts, tensor: str) -> str:
+def _lost_reason(facts: _SideFacts, tensor: str) -> str:
     """Return why the comparison cannot cover a tensor."""
-    if tensor in half.missing:
-        return f"the {half.side.other} recording has no values for it"
-    return half.notes.get(tensor, f"no tensor of the {half.side.other} corresponds to it")
+    if tensor in facts.missing:
+        return f"the {facts.side.other} recording has no values for it"
+    return facts.notes.get(tensor, f"no tensor of the {facts.side.other} corresponds to it")
 
 
 _NOT_DUMPED = "the dump has no values for it"
 
 
 def as_unchecked(entry: Unmatched, why: str) -> Unmatched:
-    """Return an entry that lies in an unchecked part of the network, with a remark about that added once.
+    """Return an entry marked as lying in an unchecked part of the network, with a remark in its reason.
 
     Args:
         entry: The entry.
@@ -240,10 +240,10 @@ def _with_unchecked_remark(reason: str, why: str) -> str:
 
 
 def _harmless_reason(tensor: str, run: IndexedRecording, compared_tensors: set[str]) -> str:
-    """Return why nothing is lost by leaving a tensor of either side unpaired, or "" if something is."""
+    """Return why nothing is lost by leaving a tensor unpaired, or "" if something may be lost."""
     graph = run.graph
     node = graph.producer(tensor)
-    if not graph.consumers(tensor) and tensor not in graph.outputs and not (node and says_nothing(node)):
+    if not graph.consumers(tensor) and tensor not in graph.outputs and not (node and has_unknown_inputs(node)):
         return "no node reads it"
     if tensor in run.unused_tensors:
         return "no graph output depends on it"
@@ -257,11 +257,11 @@ def _harmless_reason(tensor: str, run: IndexedRecording, compared_tensors: set[s
     return ""
 
 
-def _kind_without_partner_values(half: _SideFacts, tensor: str) -> tuple[UnmatchedKind, str]:
+def _kind_without_partner_values(facts: _SideFacts, tensor: str) -> tuple[UnmatchedKind, str]:
     """Classify a tensor whose partner has no values. It is harmless if the partner was left out on purpose."""
-    if tensor in half.given_up and tensor not in half.run.recording.graph.outputs:
-        return UnmatchedKind.BENIGN, f"not recorded by the {half.side.other}: {half.given_up[tensor]}"
-    return UnmatchedKind.LOST, f"the {half.side.other} recording has no values for it"
+    if tensor in facts.omitted and tensor not in facts.run.recording.graph.outputs:
+        return UnmatchedKind.BENIGN, f"not recorded by the {facts.side.other}: {facts.omitted[tensor]}"
+    return UnmatchedKind.LOST, f"the {facts.side.other} recording has no values for it"
 
 
 def _source_of_reshape(tensor: str, run: IndexedRecording, compared_tensors: set[str]) -> str | None:
@@ -282,12 +282,12 @@ def _source_of_reshape(tensor: str, run: IndexedRecording, compared_tensors: set
 
 
 def _only_moves(tensor: str, run: IndexedRecording, compared_tensors: set[str]) -> bool:
-    """Return whether only rearrangements connect a tensor to compared tensors, both upstream and downstream."""
+    """Return whether a tensor is a rearrangement, and leads to compared tensors through rearrangements only."""
     graph = run.graph
 
     def is_rearranged(name: str) -> bool:
         node = graph.producer(name)
-        return node is not None and (operators.of(node.op).moves is not None or run.handed_on(node) is not None)
+        return node is not None and (operators.of(node.op).moves is not None or run.passed_on_input(node) is not None)
 
     return is_rearranged(tensor) and all(
         run.depends_on_shapes(output)
@@ -299,21 +299,21 @@ def _only_moves(tensor: str, run: IndexedRecording, compared_tensors: set[str]) 
     )
 
 
-def _unrecorded_tensors(half: _SideFacts) -> Iterator[Unmatched]:
+def _unrecorded_tensors(facts: _SideFacts) -> Iterator[Unmatched]:
     """Yield the tensors that were never recorded.
 
-    Nothing is lost if the runtime never computes a tensor, or if all results of a list or string are compared.
+    Nothing is lost if the runtime never computes a tensor, or if all tensors computed from it are compared.
     """
-    graph, info = half.run.graph, half.run.recording.info
+    graph, info = facts.run.graph, facts.run.recording.info
     for tensor, why in info.skipped.items():
         kind, reason, cause = UnmatchedKind.LOST, f"not recorded: {why}", info.skip_causes.get(tensor)
         if cause is not None and cause.is_benign:
             kind, reason = UnmatchedKind.BENIGN, _uncomputed_tensors(info)[tensor]
         elif cause is SkipCause.NOT_DUMPED and tensor not in graph.outputs:
             kind = UnmatchedKind.BENIGN
-        elif tensor in graph.tensors and tensor not in graph.outputs and _leads_to_compared(tensor, half):
+        elif tensor in graph.tensors and tensor not in graph.outputs and _leads_to_compared(tensor, facts):
             kind, reason = UnmatchedKind.BENIGN, f"{reason}; the tensors computed from it are compared"
-        yield Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason)
+        yield Unmatched(side=facts.side, tensor=tensor, kind=kind, reason=reason)
 
 
 _CAUSES = {
@@ -328,10 +328,10 @@ def _uncomputed_tensors(info: RunInfo) -> dict[str, str]:
     return {name: f"{_CAUSES[info.skip_causes[name]]}: {why}" for name, why in info.never_made().items()}
 
 
-def _leads_to_compared(tensor: str, half: _SideFacts) -> bool:
+def _leads_to_compared(tensor: str, facts: _SideFacts) -> bool:
     """Return whether a tensor has results and all of them are compared."""
-    results = [name for node in half.run.graph.consumers(tensor) for name in node.outputs if name]
-    return bool(results) and all(any(form in half.paired for form in half.run.members(name)) for name in results)
+    results = [name for node in facts.run.graph.consumers(tensor) for name in node.outputs if name]
+    return bool(results) and all(any(form in facts.paired for form in facts.run.members(name)) for name in results)
 
 
 def _root_of_arrangements(run: IndexedRecording, tensor: str) -> str:
@@ -343,7 +343,7 @@ def _root_of_arrangements(run: IndexedRecording, tensor: str) -> str:
     return run.root(tensor)
 
 
-def _find_rewritten_regions(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
+def _find_rewritten_regions(context: Context, pairs: Sequence[Pair]) -> tuple[CoveredTensors, CoveredTensors]:
     """Find the tensors of either side inside a region that the two graphs compute differently.
 
     From each compared tensor both graphs are searched backwards to other compared tensors. If all tensors that the
@@ -351,19 +351,19 @@ def _find_rewritten_regions(context: Context, pairs: Sequence[Pair]) -> tuple[In
     in between.
 
     Returns:
-        For each tensor of the reference and of the backend, where it is computed and which result covers it.
+        The covered tensors of the reference and of the backend.
     """
     ref, be = context.ref, context.be
     roots: dict[str, tuple[str, ...]] = {}
     for pair in pairs:
         add_partner(roots, be.root(pair.backend), ref.root(pair.reference))
 
-    def numbers(names: Iterable[str]) -> set[int]:
+    def value_numbers(names: Iterable[str]) -> set[int]:
         return {ref.number(name) for name in names}
 
-    doubles: dict[int, set[str]] = {}
-    inside_reference: dict[str, _Inside] = {}
-    inside_backend: dict[str, _Inside] = {}
+    same_computations: dict[int, set[str]] = {}
+    inside_reference: dict[str, _CoveredTensor] = {}
+    inside_backend: dict[str, _CoveredTensor] = {}
     producer = be.recording.graph.producer
     for pair in pairs:
         node = producer(pair.backend)
@@ -376,10 +376,10 @@ def _find_rewritten_regions(context: Context, pairs: Sequence[Pair]) -> tuple[In
             and (direct_part := between(ref, pair.reference, fed_tensors))
             and not direct_part[0]
         ):
-            continue  # a node counts for a single tensor
-        doubles = doubles or _roots_by_value_number(ref)
+            continue  # the region is a single node on either side, which is no rewrite
+        same_computations = same_computations or _roots_by_value_number(ref)
         arranged_roots = {_root_of_arrangements(ref, name) for name in fed_tensors}
-        fed_tensors |= {twin for name in fed_tensors for twin in doubles[ref.number(name)]}
+        fed_tensors |= {twin for name in fed_tensors for twin in same_computations[ref.number(name)]}
         reference_part = between(ref, pair.reference, fed_tensors) or between(
             ref, pair.reference, fed_tensors | arranged_roots
         )
@@ -397,17 +397,19 @@ def _find_rewritten_regions(context: Context, pairs: Sequence[Pair]) -> tuple[In
             node_reason, part_reason = (_with_unchecked_remark(text, unchecked) for text in (node_reason, part_reason))
         for name in reference_part[0]:
             inside_reference.setdefault(
-                name, _Inside(part_reason if recorded_tensors else node_reason, pair.backend, bool(unchecked))
+                name, _CoveredTensor(part_reason if recorded_tensors else node_reason, pair.backend, bool(unchecked))
             )
-        if numbers(_root_of_arrangements(ref, name) for name in reference_part[1]) == numbers(arranged_roots):
+        if value_numbers(_root_of_arrangements(ref, name) for name in reference_part[1]) == value_numbers(
+            arranged_roots
+        ):
             for name in recorded_tensors:
-                inside_backend.setdefault(name, _Inside(part_reason, pair.backend, bool(unchecked)))
+                inside_backend.setdefault(name, _CoveredTensor(part_reason, pair.backend, bool(unchecked)))
     return inside_reference, inside_backend
 
 
 def _roots_by_value_number(run: IndexedRecording) -> dict[int, set[str]]:
     """Return the roots of tensors with the same value number, by number."""
-    doubles: dict[int, set[str]] = {}
+    same_computations: dict[int, set[str]] = {}
     for name in run.graph.tensors:
-        doubles.setdefault(run.number(name), set()).add(run.root(name))
-    return doubles
+        same_computations.setdefault(run.number(name), set()).add(run.root(name))
+    return same_computations

@@ -9,18 +9,18 @@ from enum import IntEnum
 import numpy as np
 
 from qdebug.compare.align.clamps import (
-    after_codes,
     bounds_of,
-    clamp_left_to_codes,
+    find_clamp_replaced_by_codes,
     is_clamped_later,
     note_clamp_after,
+    select_code_form,
 )
 from qdebug.compare.align.context import Context, make_pair, only_result
-from qdebug.compare.align.expand import have_same_kind, says_nothing
+from qdebug.compare.align.expand import has_unknown_inputs, have_same_kind
 from qdebug.compare.align.folded import folded_distance
-from qdebug.compare.align.fused import has_bias, is_done_later, reads_only, through_folded
+from qdebug.compare.align.fused import follow_folded_nodes, has_bias, is_applied_later, reads_only
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.nearness import enters_clamp
+from qdebug.compare.align.nearness import find_clamp_input
 from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.align.region import between
 from qdebug.compare.align.weights import weight_distance
@@ -29,14 +29,14 @@ from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEAK_NAME_C
 
 __all__ = [
     "find_namesake",
-    "form_of_another",
-    "inputs_of_a_name",
     "is_claimed",
     "is_fused_with_next",
     "outweighs_name",
+    "pair_by_strong_name",
+    "pair_by_weak_name",
+    "pair_inputs_by_name",
+    "pair_other_form",
     "spell_tensor_name",
-    "strong_name",
-    "weak_name",
 ]
 
 
@@ -54,59 +54,63 @@ class NameSupport(IntEnum):
 # -- strategies ------------------------------------------------------------------------------------------------------
 
 
-def inputs_of_a_name(context: Context) -> Iterator[Pair]:
+def pair_inputs_by_name(context: Context) -> Iterator[Pair]:
     """Pair inputs by name."""
     for tensor in context.order:
         if context.be.graph.producer(tensor) is None and not context.be.folds(tensor):
-            pair = weak_name(context, tensor)
+            pair = pair_by_weak_name(context, tensor)
             if pair is not None:
                 yield pair
 
 
-def strong_name(context: Context, tensor: str, _: Node) -> Pair | None:
+def pair_by_strong_name(context: Context, tensor: str, _: Node) -> Pair | None:
     """Pair a tensor by name if the graphs strongly confirm it. A name from the model needs less support."""
     is_stated = context.be.graph.tensors[tensor].stands_for is not None
     return _by_name(context, tensor, NameSupport.WEAK if is_stated else NameSupport.STRONG)
 
 
-def weak_name(context: Context, tensor: str, _: Node | None = None) -> Pair | None:
+def pair_by_weak_name(context: Context, tensor: str, _: Node | None = None) -> Pair | None:
     """Pair a tensor by name if the graphs confirm it at all."""
     pair = _by_name(context, tensor, NameSupport.WEAK)
     return None if pair is None else replace(pair, confidence=WEAK_NAME_CONFIDENCE)
 
 
-def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
-    """Pair a tensor with the partner of another form of the same tensor."""
-    source = context.be.handed_on(node) or node.inputs[0]
+def pair_other_form(context: Context, tensor: str, node: Node) -> Pair | None:
+    """Pair a tensor with the partner of the tensor that its node passes on."""
+    source = context.be.passed_on_input(node) or node.inputs[0]
     pair = context.pair_map.get(source)
     row = operators.plain(node)
-    # The node may be an identity here, but not in the reference.
+    # The node may be an identity in the backend but not in the reference.
     is_own_form = (
         pair is None
         or row.neutral is not None
         or row.moves is operators.Move.SLICE
-        or _is_turned_output(context, tensor, pair.reference)
+        or _is_transposed_output(context, tensor, pair.reference)
     )
-    same_name = weak_name(context, tensor) if is_own_form else None
+    same_name = pair_by_weak_name(context, tensor) if is_own_form else None
     if same_name is not None:
         return same_name
     if pair is None:
-        context.unpaired(tensor, f"it is equivalent to {source!r}, which has no partner")
+        context.note_unpaired(tensor, f"it is equivalent to {source!r}, which has no partner")
         return None
-    clamped = context.clamped_later.get(source, pair.reference)  # its values, if the form is of codes
+    clamped = context.clamped_later.get(source, pair.reference)  # codes hold the values after the clamp
     reference = clamped if context.be.is_after_codes(tensor) else pair.reference
     context.clamped_later[tensor] = clamped
     relation = "codes of" if row.quantizes else "dequantized values of" if row.dequantizes else "same values as"
     return _pair_with_nearest_form(context, tensor, reference, f"{relation} {source!r}")
 
 
-def _is_turned_output(context: Context, tensor: str, reference: str) -> bool:
-    """Return whether a reference tensor, which the backend transposes earlier, is an output of both networks."""
+def _is_transposed_output(context: Context, tensor: str, reference: str) -> bool:
+    """Return whether a tensor is an output of both networks that the reference computes by a last Transpose."""
     ref = context.ref
     if tensor not in context.be.graph.outputs or tensor not in ref.graph.outputs:
         return False
-    turn = ref.graph.producer(ref.root(tensor))
-    return turn is not None and operators.of(turn.op).transposes and ref.root(turn.inputs[0]) == ref.root(reference)
+    transpose = ref.graph.producer(ref.root(tensor))
+    return (
+        transpose is not None
+        and operators.of(transpose.op).transposes
+        and ref.root(transpose.inputs[0]) == ref.root(reference)
+    )
 
 
 def _pair_with_nearest_form(
@@ -114,7 +118,7 @@ def _pair_with_nearest_form(
 ) -> Pair:
     """Pair a tensor with the form of a reference tensor that resembles it most."""
     ref, is_after_codes = context.ref, context.be.is_after_codes(tensor)
-    form = after_codes(context, tensor, reference) if is_after_codes else reference
+    form = select_code_form(context, tensor, reference) if is_after_codes else reference
     if not is_after_codes and ref.root(tensor) == ref.root(reference) and not ref.is_after_codes(tensor):
         form = tensor
     if form in spell_tensor_name(tensor):
@@ -127,17 +131,17 @@ def _by_name(context: Context, tensor: str, needed: NameSupport) -> Pair | None:
     reference = find_namesake(context, tensor)
     if reference is None:
         return None
-    earlier = enters_clamp(context, tensor, reference)
+    earlier = find_clamp_input(context, tensor, reference)
     if earlier is not None:
         reason = f"named after {reference!r}, but its values fit the input of that node better"
         return make_pair(tensor, earlier, Match.FUSED, reason)
-    clamp = clamp_left_to_codes(context, tensor, reference)
+    clamp = find_clamp_replaced_by_codes(context, tensor, reference)
     possible_partners = [reference] if clamp is None else [clamp.inputs[0], reference]
-    if all(_support_of(context, tensor, name) < needed for name in possible_partners):
+    if all(_measure_support(context, tensor, name) < needed for name in possible_partners):
         return None
     if clamp is not None:
         context.clamped_later[tensor] = reference
-        return _around_clamp(context, tensor, reference, clamp)
+        return _pair_with_clamp(context, tensor, reference, clamp)
     pair = _pair_by_name(context, tensor, reference)
     note_clamp_after(context, pair)
     return pair
@@ -151,32 +155,32 @@ def _pair_by_name(context: Context, tensor: str, reference: str) -> Pair:
     if stated_name is not None:
         return _pair_with_nearest_form(context, tensor, reference, f"both are equivalent to {stated_name!r}")
     if reference in spell_tensor_name(tensor):
-        return _of_same_name(context, tensor, reference)
+        return _pair_same_name(context, tensor, reference)
     is_other_name = tensor in context.ref.graph.tensors or tensor in context.forms
     return _pair_with_nearest_form(
         context, tensor, reference, "equivalent tensor" if is_other_name else "the node that computes it has this name"
     )
 
 
-def _of_same_name(context: Context, tensor: str, reference: str) -> Pair:
-    """Pair two tensors of the same name. A runtime that fuses nodes may keep the earlier name."""
+def _pair_same_name(context: Context, tensor: str, reference: str) -> Pair:
+    """Pair two tensors of the same name. A runtime that fuses nodes may keep the name of an earlier tensor."""
     node = context.be.graph.producer(tensor)
     if node is not None and is_clamped_later(context, tensor, reference, node):
         reason = f"the reference's code range replaces {node.op}; compared with the dequantized codes"
-        return make_pair(tensor, after_codes(context, tensor, reference), Match.QUANTIZATION, reason)
-    last, folded = (reference, []) if node is None else through_folded(context, tensor, reference)
+        return make_pair(tensor, select_code_form(context, tensor, reference), Match.QUANTIZATION, reason)
+    last, folded = (reference, []) if node is None else follow_folded_nodes(context, tensor, reference)
     if not folded and node is not None:
-        last, folded = _with_its_bias(context, tensor, reference, node)
+        last, folded = _follow_added_bias(context, tensor, reference, node)
     if not folded and node is not None:
-        last, folded = _in_its_weights(context, tensor, reference, node)
+        last, folded = _follow_nodes_folded_into_weights(context, tensor, reference, node)
     if not folded:
         return _pair_with_nearest_form(context, tensor, reference, "equivalent tensor")
     extra = " + ".join(n.op for n in folded)
     return make_pair(tensor, last, Match.FUSED, f"the node that computes {tensor!r} also applies {extra}")
 
 
-def _with_its_bias(context: Context, tensor: str, reference: str, node: Node) -> tuple[str, list[Node]]:
-    """Follow the reference through the addition of a bias that the backend's product of that name already includes."""
+def _follow_added_bias(context: Context, tensor: str, reference: str, node: Node) -> tuple[str, list[Node]]:
+    """Follow the reference through the addition of a bias that the backend's product already includes."""
     reference_node = context.ref.graph.producer(reference)
     readers = context.ref.consumers(reference)
     if (
@@ -188,24 +192,26 @@ def _with_its_bias(context: Context, tensor: str, reference: str, node: Node) ->
     ):
         return reference, []
     adds = operators.plain(readers[0]).adds_term and reads_only(context.ref, readers[0], reference)
-    if not adds or not operators.plain(reference_node).product or is_done_later(context, tensor, readers[0]):
+    if not adds or not operators.plain(reference_node).product or is_applied_later(context, tensor, readers[0]):
         return reference, []
     return readers[0].outputs[0], [readers[0]]
 
 
-def _in_its_weights(context: Context, tensor: str, reference: str, node: Node) -> tuple[str, list[Node]]:
-    """Follow the reference through nodes that are folded into the convolution of that name, judging by its weights."""
+def _follow_nodes_folded_into_weights(
+    context: Context, tensor: str, reference: str, node: Node
+) -> tuple[str, list[Node]]:
+    """Follow the reference through nodes that, by its weights, are folded into the backend's convolution."""
     reference_node = context.ref.graph.producer(reference)
     if reference_node is None or operators.plain(node).sums is not operators.Sums.FILTER:
         return reference, []
-    last, folded = through_folded(context, tensor, reference, into_weights=True)
+    last, folded = follow_folded_nodes(context, tensor, reference, into_weights=True)
     if not folded or not all(operators.plain(folded_node).goes_into_weights for folded_node in folded):
         return reference, []
     return (reference, []) if folded_distance(context, node, reference_node, folded) is None else (last, folded)
 
 
-def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) -> Pair:
-    """Pair a tensor with the input of the Relu or Clip of its name, or with the output if no input was recorded."""
+def _pair_with_clamp(context: Context, tensor: str, reference: str, clamp: Node) -> Pair:
+    """Pair a tensor with the input of its namesake's Relu or Clip, or with the output if the input was not recorded."""
     clamp_input = clamp.inputs[0]
     if clamp_input in context.ref.recorded:
         reason = f"its code range replaces the {clamp.op}; compared with the input of {clamp.name!r}"
@@ -231,40 +237,40 @@ def spell_tensor_name(name: str) -> tuple[str, str]:
 
 
 def find_namesake(context: Context, tensor: str) -> str | None:
-    """Return the reference tensor that a name refers to. A runtime may reuse old names for other values.
+    """Return the reference tensor that a backend tensor's name refers to, or None. Runtimes may reuse names.
 
     If only the name of a tensor is known, it may be the name of the node that computes it.
     """
     source = context.be.graph.tensors[tensor].stands_for or tensor
-    spelt = (_of_spelling(context, tensor, name) for name in spell_tensor_name(source))
-    return next(filter(None, spelt), None) or _of_node(context, source)
+    spelt = (_find_by_spelling(context, tensor, name) for name in spell_tensor_name(source))
+    return next(filter(None, spelt), None) or _find_by_node_name(context, source)
 
 
-def _of_spelling(context: Context, tensor: str, source: str) -> str | None:
+def _find_by_spelling(context: Context, tensor: str, source: str) -> str | None:
     """Return the reference tensor of exactly this name, or one that stands in for it."""
     tensors, forms = context.ref.graph.tensors, context.forms
     info, node = tensors.get(source), context.be.graph.producer(tensor)
-    is_all_known = node is not None and says_nothing(node) and source == tensor
+    is_all_known = node is not None and has_unknown_inputs(node) and source == tensor
     if info is not None and not context.ref.folds(source) and (is_all_known or info.stands_for in (None, source)):
         return source
     twin = tensors.get(tensor)
     return tensor if source in forms and twin is not None and twin.stands_for == source else forms.get(source)
 
 
-def _of_node(context: Context, tensor: str) -> str | None:
-    """Return the only output of the node of this name, unless either side contradicts that."""
+def _find_by_node_name(context: Context, tensor: str) -> str | None:
+    """Return the only output of the reference node of this name, or None."""
     backend_node = context.be.graph.producer(tensor)
     if backend_node is None:
         return None
-    if says_nothing(backend_node):
+    if has_unknown_inputs(backend_node):
         candidates = (context.results.get(name) for name in (*spell_tensor_name(tensor), backend_node.name))
         return next(filter(None, candidates), None)
     reference_node = context.ref.graph.producer(backend_node.name)
-    single = only_result(backend_node) is not None and reference_node is not None and says_nothing(reference_node)
+    single = only_result(backend_node) is not None and reference_node is not None and has_unknown_inputs(reference_node)
     return backend_node.name if single else None
 
 
-def _support_of(context: Context, tensor: str, reference: str) -> NameSupport:
+def _measure_support(context: Context, tensor: str, reference: str) -> NameSupport:
     """Return how strongly the two graphs confirm that a backend tensor is a reference tensor.
 
     One node with the same operator on the same inputs is strong evidence, and so is an output of both networks. If
@@ -280,24 +286,29 @@ def _support_of(context: Context, tensor: str, reference: str) -> NameSupport:
         return NameSupport.STRONG
     if not be.graph.nodes or not ref.graph.nodes:
         return NameSupport.STRONG  # an empty graph contradicts nothing
-    if backend_node is None or reference_node is None or says_nothing(backend_node) or says_nothing(reference_node):
+    if (
+        backend_node is None
+        or reference_node is None
+        or has_unknown_inputs(backend_node)
+        or has_unknown_inputs(reference_node)
+    ):
         return NameSupport.WEAK
     is_same_kind = have_same_kind(backend_node, reference_node)
     if is_same_kind and _has_same_inputs(context, backend_node, reference_node):
         return NameSupport.STRONG
-    backend_node, reference_node = _product(be, backend_node), _product(ref, reference_node)
+    backend_node, reference_node = _find_biased_product(be, backend_node), _find_biased_product(ref, reference_node)
     is_same_kind = have_same_kind(backend_node, reference_node)
-    has_same_entries, several = _compare_entries(context, tensor, reference)
+    has_same_entries, has_several_nodes = _compare_entries(context, tensor, reference)
     has_same_readers = _have_same_readers(context, tensor, reference)
     if is_same_kind and has_same_readers:
         distance = weight_distance(ref, reference_node, be, backend_node)
         if distance is None or np.less(distance, WEIGHT_MAX_REL_DISTANCE):
             return NameSupport.WEAK
-    return NameSupport.WEAK if has_same_entries and (has_same_readers or several) else NameSupport.NONE
+    return NameSupport.WEAK if has_same_entries and (has_same_readers or has_several_nodes) else NameSupport.NONE
 
 
-def _product(run: IndexedRecording, node: Node) -> Node:
-    """Return the product whose bias a node adds, or the node itself. One side may have a single node for both."""
+def _find_biased_product(run: IndexedRecording, node: Node) -> Node:
+    """Return the product whose bias a node adds, or the node itself if it adds none."""
     if not operators.plain(node).adds_term:
         return node
     inputs = run.data_inputs(node)
@@ -331,8 +342,8 @@ def _compare_entries(context: Context, tensor: str, reference: str) -> tuple[boo
     all_known = not any(node is not None and operators.is_unknown(node) for node in makers)
     moves = [None if node is None else operators.plain(node).moves for node in makers]
     backend_rows, reference_rows = (
-        _rows(context.be, tensor, backend_part[0]),
-        _rows(context.ref, reference, reference_part[0]),
+        _plain_operators(context.be, tensor, backend_part[0]),
+        _plain_operators(context.ref, reference, reference_part[0]),
     )
     if (
         all_known
@@ -354,7 +365,7 @@ def _source_node(run: IndexedRecording, tensor: str) -> Node | None:
     return node
 
 
-def _rows(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> list[operators.Operator]:
+def _plain_operators(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> list[operators.Operator]:
     """Return the plain operators between a tensor and its sources, starting with its own."""
     nodes = {node.name: node for name in (tensor, *inside) if (node := run.graph.producer(name)) is not None}
     return [operators.plain(node) for node in nodes.values()]
@@ -389,12 +400,13 @@ def _has_claim(context: Context, holder: str, references: Sequence[str]) -> bool
     if same_name is None or same_name not in references:
         return False
     return any(
-        _support_of(context, holder, name) is NameSupport.STRONG for name in dict.fromkeys((same_name, references[0]))
+        _measure_support(context, holder, name) is NameSupport.STRONG
+        for name in dict.fromkeys((same_name, references[0]))
     )
 
 
 def is_fused_with_next(context: Context, tensor: str, reference: str) -> bool:
-    """Return whether a later backend tensor matches the name better, because the reference fuses the nodes."""
+    """Return whether a later backend tensor suits a reference tensor better, because the reference fuses the nodes."""
     be, current = context.be, tensor
     first = be.graph.producer(tensor)
     is_transpose = first is not None and operators.plain(first).transposes
@@ -414,14 +426,16 @@ def is_fused_with_next(context: Context, tensor: str, reference: str) -> bool:
                 is_input = context.ref.graph.producer(reference) is None
                 if is_input or is_clamped_later(context, name, reference, reader):
                     return False
-                if _adds_its_bias(context, tensor, reference, reader) and _support_of(context, name, same_name):
+                if _adds_missing_bias(context, tensor, reference, reader) and _measure_support(
+                    context, name, same_name
+                ):
                     return True
                 return _have_same_readers(context, name, same_name)
     return False
 
 
-def _adds_its_bias(context: Context, tensor: str, reference: str, reader: Node) -> bool:
-    """Return whether a node after a product without bias adds the bias of the reference's product."""
+def _adds_missing_bias(context: Context, tensor: str, reference: str, reader: Node) -> bool:
+    """Return whether a node adds the bias that the reference's product has but the backend's product lacks."""
     backend_product, reference_product = context.be.graph.producer(tensor), context.ref.graph.producer(reference)
     if backend_product is None or reference_product is None or not operators.plain(reader).adds_term:
         return False
@@ -442,5 +456,8 @@ def _holds_values_of(ref: IndexedRecording, reference: str, source: str) -> bool
 
 
 def outweighs_name(context: Context, tensor: str, reference: str) -> bool:
-    """Return whether both the inputs and the readers of a tensor lead to a different tensor than its name."""
+    """Return whether the readers of a tensor confirm an unclaimed reference tensor that its inputs lead to.
+
+    Such a tensor outweighs the one that its name refers to.
+    """
     return not is_claimed(context, reference, tensor) and _have_same_readers(context, tensor, reference)

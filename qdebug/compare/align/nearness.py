@@ -23,11 +23,13 @@ from qdebug.model.thresholds.alignment import (
     VALUE_MATCH_SURE_REL_ERROR,
 )
 
-__all__ = ["distance", "enters_clamp", "find_matching_stage", "in_turn"]
+__all__ = ["distance", "find_clamp_input", "find_matching_stage", "tensors_after_folded_nodes"]
 
 
 def find_matching_stage(context: Context, tensor: str, reference: str) -> str | None:
-    """Return the tensor at or after a reference tensor that a backend tensor corresponds to, or None if it is later.
+    """Return the reference tensor, or the later one after folded nodes, that a backend tensor corresponds to.
+
+    None if a later backend tensor corresponds to the reference tensor.
 
     One side may fuse what the other computes in two nodes: a fused bias or activation is not always recorded. If the
     values do not decide, the reference tensor itself is returned.
@@ -35,23 +37,25 @@ def find_matching_stage(context: Context, tensor: str, reference: str) -> str | 
     ref, be = context.ref, context.be
     if not (ref.has(reference) and be.has(tensor)):
         return reference
-    behind = list(in_turn(ref, reference)), list(in_turn(be, tensor))
-    if behind == ([], []):
+    later_names = list(tensors_after_folded_nodes(ref, reference)), list(tensors_after_folded_nodes(be, tensor))
+    if later_names == ([], []):
         return reference
     reference_values, values = ref.values(reference), be.values(tensor)
     error = distance(reference_values, values) if reference_values.size == values.size else 0.0
     if not error > VALUE_MATCH_SURE_REL_ERROR:
         return reference
-    nearer = min(VALUE_MATCH_OTHER_PARTNER_RATIO * error, VALUE_MATCH_MAX_REL_ERROR)
-    for name in behind[0]:
-        if distance(ref.values(name), values) < nearer:
+    max_error = min(VALUE_MATCH_OTHER_PARTNER_RATIO * error, VALUE_MATCH_MAX_REL_ERROR)
+    for name in later_names[0]:
+        if distance(ref.values(name), values) < max_error:
             return name
-    later = any(distance(reference_values, be.values(name)) < nearer for name in behind[1])
-    return None if later else reference
+    has_later_match = any(distance(reference_values, be.values(name)) < max_error for name in later_names[1])
+    return None if has_later_match else reference
 
 
-def enters_clamp(context: Context, tensor: str, reference: str) -> str | None:
-    """Return the input of the reference's Relu or Clip if codes replace the clamp in a backend tensor of the same name.
+def find_clamp_input(context: Context, tensor: str, reference: str) -> str | None:
+    """Return the input of a reference tensor's Relu or Clip if a backend tensor's values fit it better, or None.
+
+    The backend's undeclared codes may replace the clamp.
 
     Args:
         context: The state of the alignment.
@@ -68,16 +72,16 @@ def enters_clamp(context: Context, tensor: str, reference: str) -> str | None:
     if not (ref.has(source) and ref.has(reference)):
         return None
     bounds = bounds_of(ref, clamp)
-    # A value outside a Relu's range needs no distance to be wrong.
+    # Values within the bounds do not show whether the clamp was applied.
     if bounds is None or lies_within(be, tensor, bounds):
         return None
     values = be.values(tensor)
-    before, after = (_least_error(ref.values(name), values) for name in (source, reference))
-    return source if before < CLEARER_CANDIDATE_MAX_ERROR_RATIO * after else None
+    error_before_clamp, error_after_clamp = (_smallest_error(ref.values(name), values) for name in (source, reference))
+    return source if error_before_clamp < CLEARER_CANDIDATE_MAX_ERROR_RATIO * error_after_clamp else None
 
 
-def in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
-    """Yield the tensors after a tensor through added constants, scales and activations with one reader each."""
+def tensors_after_folded_nodes(run: IndexedRecording, tensor: str) -> Iterator[str]:
+    """Yield the outputs of the biases, scales and activations after a tensor, as long as each has one reader."""
     size = run.size(tensor)
     for _ in range(FUSED_AFTER_PRODUCT_MAX_NODES):
         readers = [node for node in run.consumers(tensor) if not run.depends_on_shapes(node.outputs[0])]
@@ -91,16 +95,16 @@ def in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
 def distance(reference: np.ndarray, backend: np.ndarray) -> float:
     """Return norm(backend - reference) / norm(reference) in the dimension order that minimizes it."""
     norm = float(np.linalg.norm(reference))
-    return _least_error(reference, backend) / norm if norm else math.inf
+    return _smallest_error(reference, backend) / norm if norm else math.inf
 
 
-def _least_error(reference: np.ndarray, backend: np.ndarray) -> float:
+def _smallest_error(reference: np.ndarray, backend: np.ndarray) -> float:
     permuted_arrays = _permuted_arrays(backend, reference.shape)
     return min((float(np.linalg.norm(permuted - reference)) for permuted in permuted_arrays), default=math.inf)
 
 
 def _permuted_arrays(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Yield an array in each dimension order that gives the target shape, channels-last and -second orders first."""
+    """Yield an array in each dimension order that gives the target shape."""
     plain = tuple(extent for extent in shape if extent != 1)
     squeezed = array.reshape([extent for extent in array.shape if extent != 1])
     if squeezed.ndim > 4 or squeezed.ndim != len(plain):

@@ -26,7 +26,7 @@ _BLOCKED = re.compile(r"NCHW(\d+)c")
 
 
 class Match(StrEnum):
-    """The reason for a pair."""
+    """The kind of evidence for a pair."""
 
     EXACT = "exact"
     ORIGIN = "origin"
@@ -50,7 +50,7 @@ class Side(StrEnum):
 
 
 class UnmatchedKind(StrEnum):
-    """Whether an unpaired tensor is a loss to the comparison."""
+    """Whether the comparison loses anything because a tensor is unpaired."""
 
     BENIGN = "benign"
     LOST = "lost"
@@ -93,7 +93,7 @@ class Pair:
         reference: Tensor of the reference run.
         backend: Tensor of the backend run.
         match: The kind of evidence.
-        reason: A clause that the user can check.
+        reason: Why they are paired, as a clause that the user can check.
         reference_view: Changes to the reference's values before they are compared; None for none.
         backend_view: Changes to the backend's values before they are compared; None for none.
         confidence: Confidence in the pair, from 0 to 1. It is 1 if names or graphs support the pair and nothing
@@ -138,7 +138,7 @@ class Unmatched(JsonObject):
         constant: Whether it is a constant of the network, which neither run computes.
         of_constants: Whether it depends only on constants.
         nearest: The other side's tensor with the nearest values, if that was searched.
-        distance: Relative distance from that.
+        distance: Relative distance from the nearest tensor.
     """
 
     json_keys = "side tensor kind reason nearest distance"
@@ -184,5 +184,5 @@ class Alignment:
 
     @property
     def lost(self) -> tuple[Unmatched, ...]:
-        """The unpaired tensors that are a loss to the comparison."""
+        """The unpaired tensors whose absence is a loss to the comparison."""
         return tuple(entry for entry in self.unmatched if entry.kind is UnmatchedKind.LOST)

@@ -17,7 +17,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.model.thresholds.alignment import SAMPLED_RUNS, VALUES_READ_MAX_ELEMENTS
 from qdebug.numerics.affine import dequantize
 
-__all__ = ["Candidate", "Nearness", "Sampler", "relative_norm", "ways_between"]
+__all__ = ["Candidate", "Nearness", "Sampler", "relative_norm", "shifts_between"]
 
 Shape = tuple[int, ...]
 _Side = tuple[IndexedRecording, str]
@@ -46,17 +46,18 @@ class Candidate:
         names: Tensors that hold the same values, in recording order.
         distance: Relative.
         values: Number of values that the distance is based on.
-        ways: For each candidate, how far the backend tensor may lie from this candidate towards it, as a fraction.
+        shifts: For each candidate, how far the backend tensor may lie from this one towards that one, as a fraction of
+            their distance.
     """
 
     names: tuple[str, ...]
     distance: float
     values: int
-    ways: tuple[float, ...]
+    shifts: tuple[float, ...]
 
     def confidence(self, rivals: Iterable[int]) -> float:
         """Return the confidence that this candidate is the partner rather than any of the given rivals."""
-        return min(1 - self.distance**2, 1 - 2 / self.values, *(1 - 2 * self.ways[at] for at in rivals))
+        return min(1 - self.distance**2, 1 - 2 / self.values, *(1 - 2 * self.shifts[at] for at in rivals))
 
 
 class Sampler:
@@ -77,11 +78,11 @@ class Sampler:
     def of_backend(self, backend: str) -> np.ndarray | None:
         """Return the elements of a backend tensor at its sampled positions, float64 [elements of all samples].
 
-        None if they are no evidence: not kept, too many, not finite, or all equal.
+        None if they are not evidence: not kept, too many, not finite, or all equal.
         """
-        return self._plain((self.be, backend))
+        return self._sample_in_stored_order((self.be, backend))
 
-    def _plain(self, side: _Side) -> np.ndarray | None:
+    def _sample_in_stored_order(self, side: _Side) -> np.ndarray | None:
         run, tensor = side
         if not run.has(tensor):
             return None
@@ -100,29 +101,29 @@ class Sampler:
             cache.update(zip(missing_orders, self._sample_at(side, at), strict=True))
         return [cache[key] for key in requested_orders]
 
-    def _sample_at(self, side: _Side, places_wanted: Sequence[np.ndarray]) -> list[np.ndarray | None]:
+    def _sample_at(self, side: _Side, position_lists: Sequence[np.ndarray]) -> list[np.ndarray | None]:
         run, tensor = side
-        no_values: list[np.ndarray | None] = [None for _ in places_wanted]
+        no_values: list[np.ndarray | None] = [None for _ in position_lists]
         shape = run.shape(tensor)
         if math.prod(shape) > VALUES_READ_MAX_ELEMENTS or not self._is_kept(side):
             return no_values
-        parts = [list[np.ndarray]() for _ in places_wanted]
-        for at in self.runs:
-            stored_values = run.recording.load(tensor, *at)
+        parts = [list[np.ndarray]() for _ in position_lists]
+        for place in self.runs:
+            stored_values = run.recording.load(tensor, *place)
             if stored_values.shape != shape:
                 return no_values
-            for sampled_values, indices in zip(parts, places_wanted, strict=True):
+            for sampled_values, indices in zip(parts, position_lists, strict=True):
                 sampled_values.append(_real_values(run, tensor, stored_values, indices))
         joined_values = [np.concatenate(sampled_values) for sampled_values in parts]
-        is_telling = (
-            bool(places_wanted)
+        is_evidence = (
+            bool(position_lists)
             and all(np.isfinite(sampled_values).all() for sampled_values in joined_values)
             and np.ptp(joined_values[0]) > 0
         )
-        return [*joined_values] if is_telling else no_values
+        return [*joined_values] if is_evidence else no_values
 
     def _is_kept(self, side: _Side) -> bool:
-        return bool(self.runs) and all(side[0].recording.has(side[1], *at) for at in self.runs)
+        return bool(self.runs) and all(side[0].recording.has(side[1], *place) for place in self.runs)
 
     def nearest(self, reference: str, backend: str) -> list[Nearness]:
         """Return the distances of two tensors in all orders, smallest first; empty if nothing can be concluded."""
@@ -134,8 +135,8 @@ class Sampler:
         Args:
             reference: The reference tensor.
             backend: The backend tensor.
-            as_stored: Also compare them element by element as stored, whatever their shapes. If that fits, there is no
-                dimension order.
+            as_stored: Whether comparing the elements as stored, whatever the shapes, is a rival of every order. If that
+                fits, no order is certain.
         """
         nearest_orders, values = self.nearest(reference, backend), self.of_backend(backend)
         if not nearest_orders or values is None:
@@ -146,16 +147,16 @@ class Sampler:
                 0
             ]
             rivals += [] if stored_elements is None else [stored_elements]
-        fractions = ways_between(np.array(rivals), values)[0]
+        fractions = shifts_between(np.array(rivals), values)[0]
         return nearest_orders[0].arrangement, min(1 - nearest_orders[0].distance ** 2, *(1 - 2 * fractions))
 
-    def reference_distance(self, first: str, second: str) -> float:
+    def distance_within_reference(self, first: str, second: str) -> float:
         """Return the distance between two reference tensors, or infinity if unknown."""
         nearest_orders = self._distances_between((self.ref, first), (self.ref, second))
         return nearest_orders[0].distance if nearest_orders else math.inf
 
     def _distances_between(self, first: _Side, second: _Side) -> list[Nearness]:
-        values = self._plain(second)
+        values = self._sample_in_stored_order(second)
         if values is None or not first[0].has(first[1]):
             return []
         shape = second[0].shape(second[1])
@@ -166,9 +167,9 @@ class Sampler:
             for order, elements in zip(orders, sampled_elements, strict=True)
             if elements is not None
         ]
-        return sorted(distances, key=lambda each: each.distance)
+        return sorted(distances, key=lambda nearness: nearness.distance)
 
-    def table(self, references: Sequence[str], backends: Sequence[str]) -> np.ndarray:
+    def distance_table(self, references: Sequence[str], backends: Sequence[str]) -> np.ndarray:
         """Return the distance of each backend tensor from each reference tensor, float64 [backends, references].
 
         Each distance is for the best dimension order. It is infinity if it is unknown or no order fits.
@@ -203,18 +204,18 @@ class Sampler:
                 distances[cells] = np.minimum(distances[cells], _distances(matrix, stacked[backend_shape]))
         return distances
 
-    def in_order_of(self, backend: str, reference: str) -> np.ndarray:
+    def reference_values_in_order(self, backend: str, reference: str) -> np.ndarray:
         """Return all elements of a reference tensor in the order of its backend partner: float64 [all samples]."""
         order = self.nearest(reference, backend)[0].arrangement
         all_values = [_real_values(self.ref, reference, self.ref.recording.load(reference, *at)) for at in self.runs]
         if order.backend is None:
             return np.concatenate([_flat_in_order(values, order.reference) for values in all_values])
         shape = self.be.shape(backend)
-        turned_shape = tuple(shape[axis] for axis in order.backend)
+        permuted_shape = tuple(shape[axis] for axis in order.backend)
         reverse_order = tuple(order.backend.index(axis) for axis in range(len(shape)))
-        return np.concatenate([_flat_in_order(values.reshape(turned_shape), reverse_order) for values in all_values])
+        return np.concatenate([_flat_in_order(values.reshape(permuted_shape), reverse_order) for values in all_values])
 
-    def all_of(self, backend: str) -> np.ndarray:
+    def all_backend_values(self, backend: str) -> np.ndarray:
         """Return all elements of a backend tensor: float64 [all samples]."""
         return np.concatenate(
             [
@@ -224,8 +225,8 @@ class Sampler:
         )
 
 
-def ways_between(tensors: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return how far a tensor may lie from each candidate towards each other one, as a fraction of their distance.
+def shifts_between(tensors: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return how far a tensor may lie from each candidate towards every other one, as a fraction of their distance.
 
     The error e against the first is projected on the difference u of both: a = <e, u> / <u, u>, which is 0 at the first
     and 1 at the second. Three times the standard deviation of a, |e - a u| / (|u| sqrt(n)), is added: noise independent
@@ -269,11 +270,11 @@ def _real_values(run: IndexedRecording, tensor: str, elements: np.ndarray, at: n
     return real_values if at is None else np.asarray(real_values.reshape(-1)[at])
 
 
-def _flat_in_order(array: np.ndarray, turn: Shape | None) -> np.ndarray:
-    return (array if turn is None else array.transpose(turn)).reshape(-1)
+def _flat_in_order(array: np.ndarray, permutation: Shape | None) -> np.ndarray:
+    return (array if permutation is None else array.transpose(permutation)).reshape(-1)
 
 
-def relative_norm(error: np.ndarray, of: np.ndarray) -> float:
-    """Return norm(error) / norm(of), or infinity if the quotient is undefined."""
-    norm = float(np.linalg.norm(of))
+def relative_norm(error: np.ndarray, values: np.ndarray) -> float:
+    """Return norm(error) / norm(values), or infinity if the quotient is undefined."""
+    norm = float(np.linalg.norm(values))
     return float(np.linalg.norm(error)) / norm if norm else math.inf

@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from qdebug.compare.align.context import Context, make_pair
-from qdebug.compare.align.expand import says_nothing
+from qdebug.compare.align.expand import has_unknown_inputs
 from qdebug.compare.align.indexed_recording import IndexedRecording, has_same_shape
 from qdebug.compare.align.pairs import Match, Pair
 from qdebug.model import Graph, operators
 from qdebug.model.thresholds.alignment import NORMALIZATION_LOOKAHEAD_TENSORS
 
-__all__ = ["by_scopes", "modules_of"]
+__all__ = ["modules_of", "pair_by_scopes"]
 
 
-def by_scopes(context: Context) -> Iterator[Pair]:
+def pair_by_scopes(context: Context) -> Iterator[Pair]:
     """Pair tensors known only by a module name, using the scopes in the other side's names."""
     ref, be, pairs = context.ref, context.be, context.pair_map
-    for scoped, hooked in ((ref, be), (be, ref)) if context.loose else ():
+    for scoped, hooked in ((ref, be), (be, ref)) if context.uses_values else ():
         names = [name for name in hooked.recording.names if _is_bare_module_name(hooked, name)]
         if not names:
             continue
-        results, siblings = _results(scoped), _siblings(names)
+        results, siblings = _outputs_by_module(scoped), _group_submodules(names)
         for position, name in enumerate(names):
-            result = _result_of(name, results, names)
+            result = _only_output_of(name, results, names)
             if result is None:
                 continue
             reference, backend = (result, name) if scoped is ref else (name, result)
@@ -35,11 +35,14 @@ def by_scopes(context: Context) -> Iterator[Pair]:
                 continue
             maker = scoped.graph.producer(scoped.root(result))
             if maker is not None and operators.plain(maker).product:
-                after = names[position + 1 : position + 1 + NORMALIZATION_LOOKAHEAD_TENSORS]
-                near = {*after, *siblings[name.rpartition(".")[0]]} - {name}
-                near -= {candidate for candidate in near if candidate in (pairs if scoped is ref else pairs.taken)}
+                next_names = names[position + 1 : position + 1 + NORMALIZATION_LOOKAHEAD_TENSORS]
+                nearby_names = {*next_names, *siblings[name.rpartition(".")[0]]} - {name}
+                nearby_names -= {
+                    candidate for candidate in nearby_names if candidate in (pairs if scoped is ref else pairs.taken)
+                }
                 if any(
-                    candidate not in results and has_same_shape(scoped, result, hooked, candidate) for candidate in near
+                    candidate not in results and has_same_shape(scoped, result, hooked, candidate)
+                    for candidate in nearby_names
                 ):
                     continue  # a module without tensors of its own may be fused into this node
             reason = f"the scope of {result!r} is that of module {name!r}"
@@ -49,10 +52,10 @@ def by_scopes(context: Context) -> Iterator[Pair]:
 def _is_bare_module_name(run: IndexedRecording, name: str) -> bool:
     """Return whether only the name of a tensor was recorded, and the name is not a path."""
     node = run.graph.producer(name)
-    return name in run.recorded and not name.startswith("/") and node is not None and says_nothing(node)
+    return name in run.recorded and not name.startswith("/") and node is not None and has_unknown_inputs(node)
 
 
-def _siblings(names: list[str]) -> Mapping[str, list[str]]:
+def _group_submodules(names: list[str]) -> Mapping[str, list[str]]:
     """Return the submodules of each module."""
     parts: dict[str, list[str]] = {}
     for name in names:
@@ -60,15 +63,15 @@ def _siblings(names: list[str]) -> Mapping[str, list[str]]:
     return parts
 
 
-def _results(run: IndexedRecording) -> dict[str, list[str]]:
-    """Return the tensors computed in or below each module scope of a graph, and read elsewhere."""
+def _outputs_by_module(run: IndexedRecording) -> dict[str, list[str]]:
+    """Return, by module, the tensors that a module or its submodules compute and that are read outside it."""
     graph, results = run.graph, dict[str, list[str]]()
     for node in graph.nodes:
         for tensor in filter(None, node.outputs):
-            own_modules = _modules(graph, tensor)
+            own_modules = _modules_of_tensor(graph, tensor)
             if not own_modules or tensor not in run.recorded or run.depends_on_shapes(tensor):
                 continue
-            readers = [_modules(graph, reader.outputs[0]) for reader in graph.consumers(tensor)]
+            readers = [_modules_of_tensor(graph, reader.outputs[0]) for reader in graph.consumers(tensor)]
             for module in own_modules:
                 outputs = results.setdefault(module, [])
                 if not readers or tensor in graph.outputs or any(module not in modules for modules in readers):
@@ -76,7 +79,7 @@ def _results(run: IndexedRecording) -> dict[str, list[str]]:
     return results
 
 
-def _result_of(module: str, results: Mapping[str, list[str]], names: Sequence[str]) -> str | None:
+def _only_output_of(module: str, results: Mapping[str, list[str]], names: Sequence[str]) -> str | None:
     """Return the only output of a module, or None if it has several or is called several times.
 
     Args:
@@ -85,21 +88,21 @@ def _result_of(module: str, results: Mapping[str, list[str]], names: Sequence[st
         names: All modules with a known name.
     """
     outputs, start = results.get(module, ()), f"{module}_"
-    again = [
+    numbered_modules = [
         module_name for module_name in results if module_name.startswith(start) and module_name[len(start) :].isdigit()
     ]
-    return outputs[0] if len(outputs) == 1 and all(module_name in names for module_name in again) else None
+    return outputs[0] if len(outputs) == 1 and all(module_name in names for module_name in numbered_modules) else None
 
 
-def _modules(graph: Graph, tensor: str) -> tuple[str, ...]:
-    """Return the modules in which a tensor is computed. Runtime-generated and fused names do not reveal them."""
+def _modules_of_tensor(graph: Graph, tensor: str) -> tuple[str, ...]:
+    """Return the modules in which a tensor is computed, or () for a name that a runtime generated."""
     return modules_of(graph.tensors[tensor].stands_for or tensor) if tensor else ()
 
 
 def modules_of(name: str) -> tuple[str, ...]:
     """Return the modules in the scope of an exported name, outermost first: a, a.1, a.1.b, a.1.b.2.
 
-    An element of a list or sequence repeats its name: `/a/a.1`.
+    An element of a list or sequence repeats the name of its container: `/a/a.1`.
     """
     parts = name.split("/")[1:-1] if name.startswith("/") else []
     modules: list[str] = []

@@ -10,11 +10,11 @@ import numpy as np
 from qdebug.compare.align.arrangements import arrangements
 from qdebug.compare.align.clamps import match_code_form
 from qdebug.compare.align.context import Context, make_pair
-from qdebug.compare.align.expand import goes_into_weights, have_same_kind, kind, says_nothing
-from qdebug.compare.align.fused import behind_turn, is_done_later, reads_only, through_folded
+from qdebug.compare.align.expand import goes_into_weights, has_unknown_inputs, have_same_kind, kind
+from qdebug.compare.align.fused import follow_folded_nodes, is_applied_later, output_of_next_transpose, reads_only
 from qdebug.compare.align.indexed_recording import IndexedRecording, has_same_shape
 from qdebug.compare.align.names import find_namesake, is_claimed, is_fused_with_next, outweighs_name
-from qdebug.compare.align.nearness import find_matching_stage, in_turn
+from qdebug.compare.align.nearness import find_matching_stage, tensors_after_folded_nodes
 from qdebug.compare.align.pairs import Match, Pair
 from qdebug.compare.align.weights import near_weights
 from qdebug.model import Node, operators
@@ -27,7 +27,14 @@ from qdebug.model.thresholds.alignment import (
 )
 from qdebug.numerics.accumulate import has_same_elements
 
-__all__ = ["by_structure", "by_weights", "inputs_of_values", "lone_input", "structure_over_name", "with_weights_of"]
+__all__ = [
+    "find_by_weights",
+    "pair_by_structure",
+    "pair_by_structure_over_name",
+    "pair_by_weights",
+    "pair_inputs_by_values",
+    "pair_only_input",
+]
 
 _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
 
@@ -35,7 +42,7 @@ _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis
 # -- strategies ------------------------------------------------------------------------------------------------------
 
 
-def lone_input(context: Context) -> Iterator[Pair]:
+def pair_only_input(context: Context) -> Iterator[Pair]:
     """Pair the only unpaired input of each side, if shape and dtype match."""
     backend_inputs = [name for name in context.be.graph.inputs if name not in context.pair_map]
     reference_inputs = [name for name in context.ref.graph.inputs if name not in context.pair_map.taken]
@@ -53,7 +60,7 @@ def lone_input(context: Context) -> Iterator[Pair]:
         yield make_pair(backend_inputs[0], reference_inputs[0], Match.SIGNATURE, reason)
 
 
-def inputs_of_values(context: Context) -> Iterator[Pair]:
+def pair_inputs_by_values(context: Context) -> Iterator[Pair]:
     """Pair unpaired inputs by the values fed to both runs, if these identify the inputs."""
     reference_inputs = [
         name for name in context.ref.graph.inputs if name not in context.pair_map.taken and context.ref.has(name)
@@ -95,27 +102,27 @@ def _have_same_elements(context: Context, reference: str, backend: str) -> bool:
     return bool(context.sampler.runs)
 
 
-def structure_over_name(context: Context, tensor: str, node: Node) -> Pair | None:
-    """Pair a node's output as `by_structure` does, if its readers confirm it. This outweighs a weak name."""
-    pair = context.by_structure[tensor] = _by_structure(context, tensor, node)
+def pair_by_structure_over_name(context: Context, tensor: str, node: Node) -> Pair | None:
+    """Pair a node's output as `pair_by_structure` does, if its readers confirm it. This outweighs a weak name."""
+    pair = context.by_structure[tensor] = _find_by_structure(context, tensor, node)
     if pair is None or not outweighs_name(context, tensor, pair.reference):
         return None
-    return _at_confirmed_stage(context, pair)
+    return _move_to_confirmed_stage(context, pair)
 
 
-def by_structure(context: Context, tensor: str, _: Node) -> Pair | None:
+def pair_by_structure(context: Context, tensor: str, _: Node) -> Pair | None:
     """Pair a node's output with the output of the reference node with the same operator and its inputs' partners."""
     pair = context.by_structure[tensor]
-    return None if pair is None else _at_confirmed_stage(context, pair)
+    return None if pair is None else _move_to_confirmed_stage(context, pair)
 
 
-def by_weights(context: Context, tensor: str, node: Node) -> Pair | None:
-    """Pair a node's output with the output of the only reference node with its weights, if its inputs lead nowhere."""
-    pair = with_weights_of(context, node, tensor)
+def pair_by_weights(context: Context, tensor: str, node: Node) -> Pair | None:
+    """Pair a node's output with that of the only reference node with equal weights, or note why there is none."""
+    pair = find_by_weights(context, node, tensor)
     if pair is not None:
-        pair = _without_later_claim(context, pair)
-        return None if pair is None else _at_confirmed_stage(context, pair)
-    if says_nothing(node):
+        pair = _drop_if_later_tensor_fits(context, pair)
+        return None if pair is None else _move_to_confirmed_stage(context, pair)
+    if has_unknown_inputs(node):
         reason = "only its name is known, and the reference has no tensor of this name"
     else:
         reason = context.notes.get(tensor, f"an input of {node.op} {node.name!r} has no partner either")
@@ -126,13 +133,16 @@ def by_weights(context: Context, tensor: str, node: Node) -> Pair | None:
     return None
 
 
-def _at_confirmed_stage(context: Context, pair: Pair) -> Pair | None:
-    """Return the pair at the stage that the name or values confirm. One side may fuse two nodes of the other."""
-    pair = _at_stage_of_name(context, pair)
-    confirmed = find_matching_stage(context, pair.backend, pair.reference) if context.loose else pair.reference
+def _move_to_confirmed_stage(context: Context, pair: Pair) -> Pair | None:
+    """Return the pair, moved to the later reference tensor that the name or values confirm, if there is one.
+
+    One side may fuse two nodes of the other. None if the values show that a later backend tensor is the partner.
+    """
+    pair = _move_to_namesake(context, pair)
+    confirmed = find_matching_stage(context, pair.backend, pair.reference) if context.uses_values else pair.reference
     if confirmed is None:
         reason = f"by its values, the reference fuses this node with the nodes up to {pair.reference!r}"
-        context.unpaired(pair.backend, reason)
+        context.note_unpaired(pair.backend, reason)
         context.withdrawn.add(pair.backend)
         return None
     if confirmed != pair.reference:
@@ -141,44 +151,44 @@ def _at_confirmed_stage(context: Context, pair: Pair) -> Pair | None:
     return match_code_form(context, pair)
 
 
-def _at_stage_of_name(context: Context, pair: Pair) -> Pair:
-    """Return the pair with the later reference tensor of the same name, unless the backend has nodes for the rest.
+def _move_to_namesake(context: Context, pair: Pair) -> Pair:
+    """Return the pair, moved to a later reference tensor of the same name unless later backend nodes do the rest.
 
-    Values are weaker evidence, because wrong values may be close to neither.
+    Values are weaker evidence than the name, because wrong values may be close to neither tensor.
     """
-    same_name = find_namesake(context, pair.backend) if context.loose else None
-    stages = [] if same_name is None else list(in_turn(context.ref, pair.reference))
+    same_name = find_namesake(context, pair.backend) if context.uses_values else None
+    stages = [] if same_name is None else list(tensors_after_folded_nodes(context.ref, pair.reference))
     if same_name is None or same_name not in stages:
         return pair
     producers = (context.ref.graph.producer(name) for name in stages[: stages.index(same_name) + 1])
-    if any(node is not None and is_done_later(context, pair.backend, node) for node in producers):
+    if any(node is not None and is_applied_later(context, pair.backend, node) for node in producers):
         return pair
     reason = f"{pair.reason}; by its name it includes the reference nodes up to {same_name!r}"
     return make_pair(pair.backend, same_name, Match.FUSED, reason)
 
 
-def _without_later_claim(context: Context, pair: Pair) -> Pair | None:
+def _drop_if_later_tensor_fits(context: Context, pair: Pair) -> Pair | None:
     """Return the pair, or None if a later backend tensor matches the reference tensor better."""
     if not is_fused_with_next(context, pair.backend, pair.reference):
         return pair
-    context.unpaired(pair.backend, f"the reference fuses this node with the nodes up to {pair.reference!r}")
+    context.note_unpaired(pair.backend, f"the reference fuses this node with the nodes up to {pair.reference!r}")
     return None
 
 
-def _by_structure(context: Context, tensor: str, node: Node) -> Pair | None:
-    if operators.of(node.op).transposes and _is_turned_copy(context, node):
+def _find_by_structure(context: Context, tensor: str, node: Node) -> Pair | None:
+    if operators.of(node.op).transposes and _is_inserted_transpose(context, node):
         reason = f"{node.inputs[0]!r} transposed"
         return make_pair(tensor, context.pair_map[node.inputs[0]].reference, Match.SIGNATURE, reason)
     found_sources = [_reference_source(context, name) for name in context.be.data_inputs(node)]
     sources = [name for name in found_sources if name is not None]
     if not sources or len(sources) != len(found_sources):
         return None
-    pair = _find(context, tensor, node, sources)
+    pair = _find_partner(context, tensor, node, sources)
     if pair is None and tensor not in context.undecided and len(sources) == 1:
-        pair = _find_behind_turns(context, tensor, node, sources[0]) or _find_less_ones(
+        pair = _find_after_transposes(context, tensor, node, sources[0]) or _find_after_unit_dimensions(
             context, tensor, node, sources[0]
         )
-    return None if pair is None else _without_later_claim(context, pair)
+    return None if pair is None else _drop_if_later_tensor_fits(context, pair)
 
 
 def _reference_source(context: Context, tensor: str) -> str | None:
@@ -199,7 +209,7 @@ def _reference_source(context: Context, tensor: str) -> str | None:
     return None
 
 
-def _is_turned_copy(context: Context, node: Node) -> bool:
+def _is_inserted_transpose(context: Context, node: Node) -> bool:
     """Return whether a node is a Transpose that the backend inserted and the reference lacks."""
     ref, pair = context.ref, context.pair_map.get(node.inputs[0]) if node.inputs else None
     if pair is None:
@@ -216,7 +226,9 @@ def _is_turned_copy(context: Context, node: Node) -> bool:
 # -- candidate nodes ---------------------------------------------------------------------------------------------------
 
 
-def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], turned: Sequence[str] = ()) -> Pair | None:
+def _find_partner(
+    context: Context, tensor: str, node: Node, sources: Sequence[str], transposed_sources: Sequence[str] = ()
+) -> Pair | None:
     """Find the reference tensor for an output of a backend node, or note why there is none.
 
     Args:
@@ -224,38 +236,39 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
         tensor: The output.
         node: The backend node.
         sources: Reference tensors of the node's data inputs, in order.
-        turned: Transposes of the only source in the reference, if the node is searched after them.
+        transposed_sources: Transposed forms of the only source in the reference. If given, the node is searched among
+            the readers of these.
     """
     ref, be, slot = context.ref, context.be, node.outputs.index(tensor)
-    starts: list[Sequence[str]] = [[name] for name in turned] or [sources]
+    starts: list[Sequence[str]] = [[name] for name in transposed_sources] or [sources]
     candidates = [
         reader
         for start in starts
         for reader in ref.consumers(start[0])
-        if _reads_same(ref, node, reader, start) and any(reader.outputs[slot : slot + 1])
+        if _reads_same_inputs(ref, node, reader, start) and any(reader.outputs[slot : slot + 1])
     ]
     if operators.of(node.op).reshapes:
-        candidates = [_in_shape_of(context, tensor, candidate) for candidate in candidates]
+        candidates = [_follow_reshapes_to_shape(context, tensor, candidate) for candidate in candidates]
     if be.depends_on_shapes(tensor):  # extents of a permuted tensor may be in another order
         candidates = [c for c in candidates if has_same_shape(context.ref, c.outputs[slot], context.be, tensor)]
     unclaimed = [c for c in candidates if not is_claimed(context, c.outputs[slot], tensor)]
-    partner = _choose(context, node, unclaimed or _of_same_attributes(context, node, candidates))
+    partner = _choose_candidate(context, node, unclaimed or _keep_same_attributes(context, node, candidates))
     if partner is None and not candidates:
-        context.unpaired(tensor, f"no {operators.plain(node).name} in the reference reads the same tensors")
+        context.note_unpaired(tensor, f"no {operators.plain(node).name} in the reference reads the same tensors")
         return None
     if partner is None:
         names = ", ".join(repr(c.name) for c in candidates[:4])
         reason = f"{len(candidates)} reference nodes fit equally well: {names}"
-        context.unpaired(tensor, reason, undecided=True)
+        context.note_unpaired(tensor, reason, undecided=True)
         return None
     rival = _find_better_rival(context, node, slot, partner)
     if rival is not None:
-        context.unpaired(
+        context.note_unpaired(
             tensor, f"its shape differs from {partner.op} {partner.name!r}; the shape of {rival.op} {rival.name!r} fits"
         )
         return None
     weighted = any(name and be.folds(name) for name in operands(node))
-    output, folded = through_folded(context, tensor, partner.outputs[slot], into_weights=weighted)
+    output, folded = follow_folded_nodes(context, tensor, partner.outputs[slot], into_weights=weighted)
     quantized = node.op != operators.plain(node).name and be.graph.tensors[tensor].quant is not None
     ops_text = " + ".join([partner.op, *(n.op for n in folded)])
     match = Match.FUSED if folded else Match.QUANTIZATION if quantized else Match.SIGNATURE
@@ -274,7 +287,7 @@ def _find_better_rival(context: Context, node: Node, slot: int, partner: Node) -
     """
     ref, be, expected, output = context.ref, context.be, partner.outputs[slot], node.outputs[slot]
     if not (ref.has(expected) and be.has(output)) or arrangements(ref.shape(expected), be.shape(output)):
-        return None  # its extents, in any order
+        return None  # the output has the partner's shape, in some dimension order
     input_names = be.data_inputs(node)
     rivals = (
         [rival for rival in be.consumers(input_names[0]) if rival is not node and have_same_kind(node, rival)]
@@ -287,7 +300,7 @@ def _find_better_rival(context: Context, node: Node, slot: int, partner: Node) -
     return next((rival for rival in fitting if has_same_shape(ref, expected, be, rival.outputs[slot])), None)
 
 
-def _in_shape_of(context: Context, tensor: str, node: Node) -> Node:
+def _follow_reshapes_to_shape(context: Context, tensor: str, node: Node) -> Node:
     """Follow reference nodes that only reshape, to the one with a backend tensor's shape.
 
     Backends merge several such nodes into one.
@@ -303,43 +316,49 @@ def _in_shape_of(context: Context, tensor: str, node: Node) -> Node:
     return node
 
 
-def _find_behind_turns(context: Context, tensor: str, node: Node, source: str) -> Pair | None:
-    """Find a node as `_find` does, after Transposes of its only source in the reference, or None if there are none.
+def _find_after_transposes(context: Context, tensor: str, node: Node, source: str) -> Pair | None:
+    """Find a node as `_find_partner` does, after Transposes of its only source in the reference.
 
-    A Conv works in its operator's order and is searched after every Transpose. An elementwise node may also precede a
-    Transpose, but only if nothing else reads the source.
+    A Conv always works in its operator's own dimension order, so it is searched after every Transpose. An elementwise
+    node may have been moved before a Transpose, but only if nothing else reads the source.
     """
     row = operators.plain(node)
     if row.sums is Sums.FILTER:
         readers = context.ref.consumers(source)
         transposed_names = [reader.outputs[0] for reader in readers if operators.of(reader.op).transposes]
-        return _find(context, tensor, node, [source], transposed_names) if transposed_names else None
-    behind = behind_turn(context.ref, source) if row.activation or row.neutral is not None else None
-    return None if behind is None or is_claimed(context, behind, tensor) else _find(context, tensor, node, [behind])
+        return _find_partner(context, tensor, node, [source], transposed_names) if transposed_names else None
+    transposed_name = (
+        output_of_next_transpose(context.ref, source) if row.activation or row.neutral is not None else None
+    )
+    return (
+        None
+        if transposed_name is None or is_claimed(context, transposed_name, tensor)
+        else _find_partner(context, tensor, node, [transposed_name])
+    )
 
 
-def _find_less_ones(context: Context, tensor: str, node: Node, source: str) -> Pair | None:
-    """Find a node as `_find` does, after reference nodes that remove or insert dimensions of extent 1."""
+def _find_after_unit_dimensions(context: Context, tensor: str, node: Node, source: str) -> Pair | None:
+    """Find a node as `_find_partner` does, after reference nodes that remove or insert dimensions of extent 1."""
     ref = context.ref
     for reader in ref.consumers(source):
         result = reader.outputs[0]
         if operators.of(reader.op).reshapes and ref.has(result) and ref.has(source):
             pair = None
             if has_same_elements(ref.shape(result), ref.shape(source)) and not is_claimed(context, result, tensor):
-                pair = _find(context, tensor, node, [result])
+                pair = _find_partner(context, tensor, node, [result])
             if pair is not None:
                 return pair
     return None
 
 
-def _reads_same(ref: IndexedRecording, node: Node, candidate: Node, sources: Sequence[str]) -> bool:
+def _reads_same_inputs(ref: IndexedRecording, node: Node, candidate: Node, sources: Sequence[str]) -> bool:
     in_order = not operators.plain(node).commutes
     return have_same_kind(node, candidate) and ref.hold_same_numbers(
         sources, ref.data_inputs(candidate), in_order=in_order
     )
 
 
-def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
+def find_by_weights(context: Context, node: Node, tensor: str) -> Pair | None:
     """Return the only reference node with a backend node's operator and weights, or None if none stands out.
 
     Args:
@@ -353,10 +372,10 @@ def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
         return None
     candidates = context.kinds.get(kind(node), [])
     free = [c for c in candidates if any(c.outputs[slot : slot + 1]) and c.outputs[slot] not in context.pair_map.taken]
-    best = _of_nearest_weight(context, node, free)
+    best = _keep_nearest_weight(context, node, free)
     if not best:
         return None
-    output, _ = through_folded(context, tensor, best[0].outputs[slot], into_weights=True)
+    output, _ = follow_folded_nodes(context, tensor, best[0].outputs[slot], into_weights=True)
     return make_pair(
         tensor, output, Match.SIGNATURE, f"{node.op} has the same weights as {best[0].op} {best[0].name!r}"
     )
@@ -365,16 +384,22 @@ def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
 # -- several candidates ----------------------------------------------------------------------------------------------
 
 
-def _choose(context: Context, node: Node, candidates: Sequence[Node]) -> Node | None:
+def _choose_candidate(context: Context, node: Node, candidates: Sequence[Node]) -> Node | None:
     """Return the best candidate, or None if there is none or the best two are too close."""
-    for narrow in (_of_same_attributes, _of_nearest_weight, _of_same_indices, _of_a_name, _of_same_size):
+    for narrow in (
+        _keep_same_attributes,
+        _keep_nearest_weight,
+        _keep_same_indices,
+        _keep_longest_name_match,
+        _keep_same_size,
+    ):
         if len(candidates) <= 1:
             break
         candidates = narrow(context, node, candidates) or candidates
     return candidates[0] if len(candidates) == 1 else None
 
 
-def _of_same_attributes(_: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
+def _keep_same_attributes(_: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
     def agrees(candidate: Node) -> bool:
         common = [a for a in _SHAPING_ATTRS if a in node.attrs and a in candidate.attrs]
         return all(node.attrs[a] == candidate.attrs[a] for a in common)
@@ -382,7 +407,7 @@ def _of_same_attributes(_: Context, node: Node, candidates: Sequence[Node]) -> l
     return [candidate for candidate in candidates if agrees(candidate)]
 
 
-def _of_nearest_weight(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
+def _keep_nearest_weight(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
     """Keep the candidate with the nearest weight, if it is near and clearly nearer than the next.
 
     A constant shared by several nodes is not evidence.
@@ -402,7 +427,7 @@ def _of_nearest_weight(context: Context, node: Node, candidates: Sequence[Node])
     return [ranked[0][1]]
 
 
-def _of_same_indices(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
+def _keep_same_indices(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
     """Keep candidates that select the same indices. Axes may differ if one side permutes its tensors."""
     slots = operators.of(node.op).index_inputs
     own_indices = {slot: _selected_indices(context.be, node, slot) for slot in slots}
@@ -424,7 +449,7 @@ def _selected_indices(run: IndexedRecording, node: Node, slot: int) -> np.ndarra
     return run.recording.load(recorded[0])
 
 
-def _of_a_name(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
+def _keep_longest_name_match(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
     """Keep the candidate whose name occurs within the backend's names."""
     own_names = (node.name, *node.outputs)
     lengths = [
@@ -443,7 +468,7 @@ def _of_a_name(context: Context, node: Node, candidates: Sequence[Node]) -> list
     ]
 
 
-def _of_same_size(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
+def _keep_same_size(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
     """Keep candidates with the same number of elements, as far as recorded."""
     output = node.outputs[0]
     if not output or not context.be.has(output):
@@ -471,12 +496,12 @@ def _names_of(ref: IndexedRecording, backend_node: Node, reference_node: Node) -
         readers = ref.consumers(output)
         if len(readers) != 1 or not reads_only(ref, readers[0], output):
             return
-        bends = operators.plain(readers[0]).activation
-        if not bends and not goes_into_weights(readers[0], backend_node):
+        is_activation = operators.plain(readers[0]).activation
+        if not is_activation and not goes_into_weights(readers[0], backend_node):
             return
         output = readers[0].outputs[0]
         yield output
-        if bends:
+        if is_activation:
             return
 
 

@@ -32,16 +32,16 @@ __all__ = [
 ]
 
 _SEED = 20
-_SKETCHED_AT_ONCE = 1 << 16
+_SKETCH_BLOCK = 1 << 16
 
 
 def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
     """Return the largest recorded constant that a node reads, as real values, or None if it reads only scalars.
 
-    A product's bias is not its weight, even where the weight was not recorded.
+    A product's bias is not its weight, even if the weight was not recorded.
     """
     if operators.of(node.op).packed:
-        return _of_blocks(run, node)
+        return _load_blockwise_weight(run, node)
     bias = operators.of(node.op).bias if operators.plain(node).product else None
     constants = [position for position, name in enumerate(node.inputs) if name and run.folds(name)]
     largest = None if constants == [bias] else _largest_constant(run, node)
@@ -50,7 +50,7 @@ def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
 
 def has_same_scalar(ref: IndexedRecording, reference_node: Node, be: IndexedRecording, backend_node: Node) -> bool:
     """Return whether the only constants of two nodes are the same number, up to quantization."""
-    forms = ((be, backend_node), (ref, reference_node))  # their scales and zero points are scalars, too
+    forms = ((be, backend_node), (ref, reference_node))  # in the real forms, scales and zero points do not count
     first, second = (_largest_constant(run, real_form(node, run.recording.graph.opset)[0]) for run, node in forms)
     if first is None or second is None or first.size != 1 or second.size != 1:
         return False
@@ -89,7 +89,7 @@ def in_plain_order(run: IndexedRecording, node: Node, weight: np.ndarray) -> np.
     return parts.transpose(0, 5, 1, 4, 2, 3).reshape(weight.shape)
 
 
-def _of_blocks(run: IndexedRecording, node: Node) -> np.ndarray | None:
+def _load_blockwise_weight(run: IndexedRecording, node: Node) -> np.ndarray | None:
     names = packed_inputs(node)
     if not all(run.folds(name) and run.has(name) for name in names):
         return None
@@ -105,8 +105,8 @@ def weight_distance(
 ) -> float | None:
     """Return norm(backend - reference) / norm(reference) for the weights of two nodes.
 
-    Matrices and weights of products are transposed as needed. An added constant is not, because its data have the same
-    order, which has to be found first.
+    Matrices and weights of products are transposed as needed. An added constant is not transposed: its order is that of
+    the data, which is not known yet.
 
     Returns:
         None if either node has no weight, infinity if the sizes differ.
@@ -129,8 +129,8 @@ def array_distance(reference: np.ndarray, backend: np.ndarray, *, product: bool)
     norm = float(np.linalg.norm(reference))
     if reference.size != backend.size or not norm:
         return math.inf
-    turns, orders = _compared_orders(reference.shape, backend.shape, product=product)
-    flat = reference.transpose(turns).reshape(-1)
+    permutation, orders = _compared_orders(reference.shape, backend.shape, product=product)
+    flat = reference.transpose(permutation).reshape(-1)
     return min(float(np.linalg.norm(backend.transpose(order).reshape(-1) - flat)) for order in orders) / norm
 
 
@@ -145,9 +145,9 @@ def _compared_orders(
         product: Whether they are weights of a product.
     """
     plain = tuple(range(len(reference)))
-    turns = plain[::-1] if reference != backend == reference[::-1] else plain
-    orders = _layout_permutations(backend, tuple(reference[axis] for axis in turns)) if product else []
-    return turns, [tuple(range(len(backend))), *orders]
+    permutation = plain[::-1] if reference != backend == reference[::-1] else plain
+    orders = _layout_permutations(backend, tuple(reference[axis] for axis in permutation)) if product else []
+    return permutation, [tuple(range(len(backend))), *orders]
 
 
 def _layout_permutations(shape: tuple[int, ...], target_shape: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -170,8 +170,8 @@ def without_padding(weight: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if weight.ndim != 4 or weight.shape == shape or weight.shape[2:] != shape[2:] or weight.shape < shape:
         return weight
     trimmed = weight[: shape[0], : shape[1]]
-    filled = np.count_nonzero(weight) - np.count_nonzero(trimmed)
-    return trimmed if trimmed.shape == shape and not filled else weight
+    nonzero_padding = np.count_nonzero(weight) - np.count_nonzero(trimmed)
+    return trimmed if trimmed.shape == shape and not nonzero_padding else weight
 
 
 class WeightSketches:
@@ -185,7 +185,7 @@ class WeightSketches:
         run: The run.
 
     Attributes:
-        run: The same.
+        run: The run.
     """
 
     def __init__(self, run: IndexedRecording) -> None:
@@ -199,7 +199,7 @@ class WeightSketches:
             weight = weight_of(self.run, node)
             self._outlines[node.name] = None if weight is None else (weight.shape, float(np.linalg.norm(weight)))
             if weight is not None:
-                self._sketches[node.name, weight.shape, tuple(range(weight.ndim))] = _sketch(weight)
+                self._sketches[node.name, weight.shape, tuple(range(weight.ndim))] = _compute_sketch(weight)
         return self._outlines[node.name]
 
     def sketch(self, node: Node, shape: tuple[int, ...], order: tuple[int, ...]) -> np.ndarray | None:
@@ -218,14 +218,14 @@ class WeightSketches:
             weight = weight_of(self.run, node)
             unpadded = None if weight is None else without_padding(weight, shape)
             fits = unpadded is not None and unpadded.shape == shape
-            self._sketches[key] = _sketch(unpadded.transpose(order)) if unpadded is not None and fits else None
+            self._sketches[key] = _compute_sketch(unpadded.transpose(order)) if unpadded is not None and fits else None
         return self._sketches[key]
 
 
-def _sketch(weight: np.ndarray) -> np.ndarray:
+def _compute_sketch(weight: np.ndarray) -> np.ndarray:
     flat, sums = weight.reshape(-1), np.zeros(2 * WEIGHT_SKETCH_SUMS)
-    for block_number, start in enumerate(range(0, flat.size, _SKETCHED_AT_ONCE)):
-        block = flat[start : start + _SKETCHED_AT_ONCE]
+    for block_number, start in enumerate(range(0, flat.size, _SKETCH_BLOCK)):
+        block = flat[start : start + _SKETCH_BLOCK]
         bins = np.random.default_rng([_SEED, block_number]).integers(0, sums.size, block.size, dtype=np.uint16)
         sums += np.bincount(bins, weights=block, minlength=sums.size)
     with np.errstate(all="ignore"):  # infinite values have no sketch
@@ -257,7 +257,9 @@ def near_weights(
     """
     distances: list[tuple[float, Node]] = []
     measured: dict[tuple[tuple[int, ...], bytes], float | None] = {}  # several nodes may read one constant
-    for estimate, key, candidate in sorted(_estimates(ref, candidates, be, backend_node), key=lambda entry: entry[0]):
+    for estimate, key, candidate in sorted(
+        _estimate_distances(ref, candidates, be, backend_node), key=lambda entry: entry[0]
+    ):
         nearest = min((distance for distance, _ in distances), default=math.inf)
         if estimate > WEIGHT_SKETCH_MAX_RATIO * min(limit, nearest) / ratio:
             break
@@ -269,7 +271,7 @@ def near_weights(
     return sorted(distances, key=lambda entry: entry[0])
 
 
-def _estimates(
+def _estimate_distances(
     ref: WeightSketches, candidates: Sequence[Node], be: WeightSketches, backend_node: Node
 ) -> Iterator[tuple[float, tuple[tuple[int, ...], bytes], Node]]:
     """Yield each candidate that has a finite estimated distance, with a key that is equal for equal weights."""
@@ -285,10 +287,10 @@ def _estimates(
         own_shape = shape if be.sketch(backend_node, shape, tuple(range(len(shape)))) is not None else own_outline[0]
         if math.prod(own_shape) != math.prod(shape):
             continue
-        turns, orders = _compared_orders(shape, own_shape, product=operators.plain(backend_node).product)
+        permutation, orders = _compared_orders(shape, own_shape, product=operators.plain(backend_node).product)
         own_sketches = [sketch for order in orders if (sketch := be.sketch(backend_node, own_shape, order)) is not None]
         candidate_sketches = np.stack(
-            [sketch for node in nodes if (sketch := ref.sketch(node, shape, turns)) is not None]
+            [sketch for node in nodes if (sketch := ref.sketch(node, shape, permutation)) is not None]
         )
         norms = np.array([outline[1] for node in nodes if (outline := ref.outline(node)) is not None])
         nearest = (

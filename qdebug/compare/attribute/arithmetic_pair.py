@@ -17,7 +17,7 @@ from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.variant import Variant, describe
 
-__all__ = ["ArithmeticPair", "hold_arithmetics"]
+__all__ = ["ArithmeticPair", "compare_with_reference_arithmetic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class ArithmeticPair:
         return not self.introduced.mismatches
 
 
-def hold_arithmetics(
+def compare_with_reference_arithmetic(
     runs: tuple[Recording, Recording],
     entry: PlannedNode,
     checks: tuple[ReproductionCheck, ReproductionCheck],
@@ -53,11 +53,12 @@ def hold_arithmetics(
     Args:
         runs: The reference run and the backend run.
         entry: The compared tensor.
-        checks: Searches for the arithmetic of either run.
+        checks: The reproduction check of the reference run and that of the backend run.
         backend_variant: The arithmetic that reproduces the backend's node, or None if unknown.
 
     Returns:
-        The comparison, or None if the codes or dimension orders differ, or if the reference's arithmetic is unknown.
+        The comparison, or None if quantization, operator or dimension order differ, or if the reference's arithmetic is
+        unknown.
     """
     reference, backend = runs
     quant = entry.quant

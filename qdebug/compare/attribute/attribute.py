@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.compare.align.layouts import in_one_order, turned_quant
+from qdebug.compare.align.layouts import in_one_order, permute_quant
 from qdebug.compare.align.pairs import clamp_of
-from qdebug.compare.attribute.backend_replay import inputs_of, without_kernel
+from qdebug.compare.attribute.backend_replay import describe_missing_kernel, inputs_of
 from qdebug.compare.attribute.band import (
     allowed_error,
     beyond_own_sums,
@@ -31,30 +31,30 @@ from qdebug.compare.attribute.band import (
     unit_roundoff,
 )
 from qdebug.compare.attribute.code_spans import (
+    clamp_unless_recorded_unclamped,
     clip_in_turn,
     folded_clamp,
-    held_as_recorded,
     reference_codes,
     span_after,
     span_before,
     uniform_span,
 )
-from qdebug.compare.attribute.declared_format import declared_unit, held_in_declared
+from qdebug.compare.attribute.declared_format import declared_format_of_values, declared_unit
 from qdebug.compare.attribute.error_parts import PARTS, ErrorParts
 from qdebug.compare.attribute.grid_rounding import (
     allowed_squares,
-    are_few,
     beyond_steps,
     grid_of_codes,
+    has_too_few_values,
     weight_noise,
 )
 from qdebug.compare.attribute.integer_tensors import (
+    break_ties_as_recorded,
+    count_reordered_ties,
     holds_few_bits,
-    picks_of_equals,
     rounds_to_integers,
-    with_ties_as_recorded,
 )
-from qdebug.compare.attribute.masked import softmax_axes, which_count
+from qdebug.compare.attribute.masked import is_relevant_to_softmax, softmax_axes
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.errors import (
     KernelError,
@@ -84,7 +84,7 @@ __all__ = [
     "OtherReplays",
     "SubstituteReplay",
     "attribute",
-    "no_error",
+    "attribute_equal_tensor",
     "reference_self_check",
 ]
 
@@ -103,7 +103,7 @@ class Attribution(ErrorParts):
     with the reference's constants, or with its own if `constants` is unknown. `propagated` is the error of that replay
     against the reference's output. `constants` is the difference between the replays with the backend's and with the
     reference's constants. `arithmetic` is the error of the backend's output against the replay with its own constants,
-    and `clipping` is the part of that replay that the codes of the tensor clip.
+    and `clipping` is the error of clipping that replay to the range of the tensor's codes.
 
     Args:
         arithmetic_unsaturated: `arithmetic` without `clipping`, which is compared with the limits. Equal to
@@ -114,17 +114,19 @@ class Attribution(ErrorParts):
         saturation_error: Error of the reference's values after clipping to the range of the codes: whether the range
             fits. None for a tensor without integer codes.
         quantization_error: Error of the reference's values after rounding to these codes: whether the scale fits.
-        arriving: Propagated error among the elements of `saturation_error` and `quantization_error`. Only known if the
-            tensor is read by a Softmax alone, where a mask may hide elements. None if all elements count.
+        relevant_propagated: Propagated error of the elements that `saturation_error` and `quantization_error` count.
+            Only known if the tensor is read by a Softmax alone, where a mask may hide elements. None if all elements
+            count.
         hidden: Number of elements that a mask hides.
-        whole_off: Allowed deviation from the replay for booleans and integers that are not codes: 0, or 1 if their
-            operator computes with real numbers. None for other tensors, and if the replay itself may round differently.
+        max_integer_error: Allowed deviation from the replay for booleans and integers that are not codes: 0, or 1 if
+            their operator computes with real numbers. None for other tensors, and if the replay itself may round
+            differently.
         tied: Number of these elements that hold the index of a different element with an equal value.
-        short: Name of the float format that the output was rounded to although it is stored in a longer format, or
-            None.
+        short_format: Name of the float format that the output was rounded to although it is stored in a longer format,
+            or None.
         outside: The part of the results that the range of that format, or of float32, clipped. None if unknown.
-        samples: The attribution of each sample, by number. Empty within these.
-        reason: Why there is no judgement.
+        samples: The attribution of each sample, by number. Empty in the attribution of a single sample.
+        reason: Why the error cannot be judged, or None.
         undecided: Whether there are too few values to choose the applicable bound.
         failed: Whether the replay failed or was rejected although the node has a kernel and all its inputs were
             recorded.
@@ -135,20 +137,20 @@ class Attribution(ErrorParts):
     unexplained_elements: int = 0
     saturation_error: CodeLoss | None = None
     quantization_error: CodeLoss | None = None
-    arriving: ErrorStats | None = None
+    relevant_propagated: ErrorStats | None = None
     hidden: int = 0
-    whole_off: int | None = None
+    max_integer_error: int | None = None
     tied: int = 0
-    short: str | None = None
+    short_format: str | None = None
     outside: OutOfRange | None = None
     samples: Mapping[int, Attribution] = field(default_factory=lambda: MappingProxyType({}))
     reason: str | None = None
     undecided: bool = False
     failed: bool = False
 
-    def unjudged(self, reason: str) -> Attribution:
-        """Return the attribution without the part that is compared with the limits, but with a reason."""
-        samples = {at: part.unjudged(reason) for at, part in self.samples.items()}
+    def without_judgement(self, reason: str) -> Attribution:
+        """Return a copy without the errors that are compared with the limits, and with a reason for that."""
+        samples = {at: part.without_judgement(reason) for at, part in self.samples.items()}
         return replace(self, arithmetic_unsaturated=None, allowed=None, samples=samples, reason=reason)
 
 
@@ -159,26 +161,26 @@ class OtherReplays:
     Args:
         substitute: Replays a node without a kernel by different means: takes sample and step as a pair, returns real
             values in the model's dimension order.
-        rounding_noise: Estimates the rounding error of that replay, with the same arguments.
-        instead: Use that replay even if the node has a kernel.
-        exact: Whether that replay never rounds.
-        as_reference: Replays the reference's nodes with the reference's constants, with the same arguments. None if the
-            result is the same or unknown.
+        rounding_noise: Estimates the rounding error of `substitute`. Takes the same arguments.
+        overrides_kernel: Whether to use `substitute` even if the node has a kernel.
+        exact: Whether `substitute` never rounds.
+        as_reference: Replays the reference's nodes with the reference's constants. Takes the same arguments. None if
+            the result is the same or unknown.
         same_node: Whether both graphs agree on the node, so that its constants cannot cause an error.
         reads_equal: Returns whether both sides' nodes read equal data in a sample and step. If so, the whole error is
             the node's own. None if unknown.
-        telling: Number of distinct values that determine a tensor's grid, in a backend that stores real values instead
-            of codes. Such tensors are judged by the grid step. 0 in other backends.
+        min_grid_values: Number of distinct values needed to infer a tensor's grid, in a backend that stores real values
+            instead of codes. Such tensors are judged by the grid step. 0 in other backends.
     """
 
     substitute: SubstituteReplay | None = None
     rounding_noise: SubstituteReplay | None = None
-    instead: bool = False
+    overrides_kernel: bool = False
     exact: bool = False
     as_reference: SubstituteReplay | None = None
     same_node: bool = False
     reads_equal: ReadsEqual | None = None
-    telling: int = 0
+    min_grid_values: int = 0
 
 
 _NO_OTHER = OtherReplays()
@@ -206,9 +208,9 @@ def attribute(
     form, _ = real_form(node, backend.graph.opset)
     is_known = has_kernel(form.op, form.domain)
     if not is_known and other_replays.substitute is None:
-        return Attribution(reason=without_kernel(node))
-    substitute = None if is_known and not other_replays.instead else other_replays.substitute
-    # with a single replay, the share of the constants is unknown
+        return Attribution(reason=describe_missing_kernel(node))
+    substitute = None if is_known and not other_replays.overrides_kernel else other_replays.substitute
+    # If one function does both replays, they cannot show which part of the error the constants cause.
     as_reference = None if substitute == other_replays.as_reference else other_replays.as_reference
     split = _Split(
         reference, backend, entry, node, replace(other_replays, substitute=substitute, as_reference=as_reference)
@@ -216,7 +218,7 @@ def attribute(
     try:
         for place in recorded_places(reference, backend, entry):
             split.add(place)
-    except _NoReferenceError:  # without the reference's constants, their share of the error is unknown
+    except _NoReferenceError:  # the error that the constants cause stays unknown
         return attribute(reference, backend, entry, replace(other_replays, as_reference=None, same_node=False))
     except (KernelError, NotRecordedError, UsageError) as error:
         attribution = _unreplayed_attribution(node, error, kernel_exists=is_known)
@@ -224,7 +226,7 @@ def attribute(
     return split.attribution()
 
 
-def no_error(
+def attribute_equal_tensor(
     reference: Recording, backend: Recording, entry: PlannedNode, stats: ErrorStats, samples: Mapping[int, ErrorStats]
 ) -> Attribution | None:
     """Return the attribution of a tensor that is equal in both runs, without a replay: all its parts are 0.
@@ -256,7 +258,7 @@ def no_error(
         clips = uniform_span(entry.quant) != (None, None)
         parts: dict[str, Any] = dict.fromkeys(PARTS if clips else PARTS[:-1], error)
         return Attribution(
-            **parts, arithmetic_unsaturated=error, allowed=None if coded else 0.0, whole_off=max_whole_error
+            **parts, arithmetic_unsaturated=error, allowed=None if coded else 0.0, max_integer_error=max_whole_error
         )
 
     return replace(
@@ -287,7 +289,7 @@ def _unreplayed_attribution(node: Node, error: QdebugError, *, kernel_exists: bo
     reason = error.message[0].lower() + error.message[1:].rstrip(".")
     if kernel_exists:
         return Attribution(reason=reason, failed=not isinstance(error, _UNKNOWABLE))
-    reason_without_kernel = without_kernel(node)
+    reason_without_kernel = describe_missing_kernel(node)
     return Attribution(
         reason=reason_without_kernel if reason == reason_without_kernel else f"{reason_without_kernel}, and {reason}"
     )
@@ -314,9 +316,9 @@ class _NoReferenceError(Exception):
     """The reference's nodes cannot be replayed on the backend's inputs."""
 
 
-_UNSAID = "its values lie on a grid of codes, but the recording does not say how it is quantized"
+_QUANTIZATION_UNKNOWN = "its values lie on a grid of codes, but the recording does not say how it is quantized"
 
-_TOO_FEW = "this run stores codes as real values, and it has too few of them to infer the grid"
+_TOO_FEW_FOR_GRID = "this run stores codes as real values, and it has too few of them to infer the grid"
 
 
 class _Split:
@@ -333,18 +335,18 @@ class _Split:
         self._view = pair.backend_view
         self._span = uniform_span(quant)
         self._folded = folded_clamp(reference, backend, entry)
-        self._whole_off: int | None = None
+        self._max_integer_error: int | None = None
         if entry.whole and (replays.exact or replays.substitute is None):
-            self._whole_off = int(replays.substitute is None and rounds_to_integers(self._form))
+            self._max_integer_error = int(replays.substitute is None and rounds_to_integers(self._form))
         self._reference_span = span_before(reference.graph, pair.reference)
         self._reference_span_after = span_after(reference, pair.reference)
         self._reference_codes = reference_codes(reference.graph, backend.graph, entry)
-        self._telling = replays.telling
-        # Limits judge the backend against real arithmetic: what the codes of either side cut off is no error of the
-        # node, nor is what the reference itself rounds.
+        self._min_grid_values = replays.min_grid_values
+        # The limits apply to the backend's error against real arithmetic. Values clipped by the codes of either side
+        # and the reference's own rounding are not errors of the node, so the judged error needs sums of its own.
         saturates = any(span != (None, None) for span in (self._span, self._reference_span))
-        self._judged_apart = saturates or replays.reads_equal is not None
-        self._parts: dict[int, _Part] = {}
+        self._has_own_judged_error = saturates or replays.reads_equal is not None
+        self._sums_of_sample: dict[int, _Sums] = {}
         self._grid: Grid | None = None
         self._off_grid = self._undecided = False
 
@@ -362,51 +364,59 @@ class _Split:
         reference_values = self._reference.load(entry.reference_tensor, *place)
         if entry.whole:
             replayed, reference_values = (
-                with_ties_as_recorded(self._form, values, indices, recorded_values)
+                break_ties_as_recorded(self._form, values, indices, recorded_values)
                 for indices in (replayed, reference_values)
             )
         if self._folded is not None and replayed.size == recorded_values.size:
-            replayed = held_as_recorded(replayed, dequantize(recorded_values, entry.quant), self._folded)
+            replayed = clamp_unless_recorded_unclamped(replayed, dequantize(recorded_values, entry.quant), self._folded)
         replayed = clip_in_turn(replayed, clamp_of(self._view))
         if not has_same_elements(replayed.shape, recorded_values.shape):
             raise KernelError(
                 f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}"
             )
-        sums = self._parts.setdefault(sample, self._empty_sums())
+        sums = self._sums_of_sample.setdefault(sample, self._empty_sums())
         _, backend_values = in_one_order(reference_values, entry.pair.reference_view, recorded_values, self._view)
-        reference_values, turned_replay = in_one_order(
+        reference_values, permuted_replay = in_one_order(
             reference_values, entry.pair.reference_view, replayed, self._view
         )
-        arithmetic = self._add_parts(sums, (reference_values, turned_replay, backend_values), place)
-        grid = self._grid_of(recorded_values, values)
+        arithmetic = self._add_parts(sums, (reference_values, permuted_replay, backend_values), place)
+        grid = self._find_grid(recorded_values, values)
         if grid is not None:
             self._add_on_grid(sums, grid, values, (replayed, recorded_values), place)
             fitted = clip_in_turn(self._reference_values(reference_values), self._reference_span_after)
             sums.saturation_error.add(fitted, np.clip(fitted, grid.low - grid.step / 2, grid.high + grid.step / 2))
             return
-        self._undecided = self._undecided or (entry.quant is None and are_few(recorded_values, self._telling))
+        self._undecided = self._undecided or (
+            entry.quant is None and has_too_few_values(recorded_values, self._min_grid_values)
+        )
         self._add_judged(
             sums,
             (replayed, recorded_values),
-            arithmetic if turned_replay is replayed and backend_values is recorded_values else None,
+            arithmetic if permuted_replay is replayed and backend_values is recorded_values else None,
             place,
         )
         if self._span != (None, None):
             self._add_fit(sums, replayed, place)
         elif entry.whole:
-            sums.tied += picks_of_equals(self._form, values, replayed, recorded_values)
+            sums.tied += count_reordered_ties(self._form, values, replayed, recorded_values)
         elif entry.quant is None:
             self._add_rounding(sums, values, replayed, recorded_values, place)
 
-    def _grid_of(self, recorded_values: np.ndarray, values: Mapping[str, np.ndarray]) -> Grid | None:
-        """Return the grid of codes whose scale was never recorded, or None for other values.
+    def _find_grid(self, recorded_values: np.ndarray, values: Mapping[str, np.ndarray]) -> Grid | None:
+        """Return the grid that the tensor's real values lie on if its scale was not recorded, or None.
 
         Args:
             recorded_values: The tensor's values at a sample and step.
             values: The inputs of its node there.
         """
         entry = self._entry
-        if self._off_grid or not self._telling or entry.whole or entry.quant is not None or not self._judged_apart:
+        if (
+            self._off_grid
+            or not self._min_grid_values
+            or entry.whole
+            or entry.quant is not None
+            or not self._has_own_judged_error
+        ):
             return None
         if self._grid is None:
             places = [*recorded_places(self._reference, self._backend, entry)]
@@ -420,13 +430,13 @@ class _Split:
 
     def _add_on_grid(
         self,
-        sums: _Part,
+        sums: _Sums,
         grid: Grid,
         values: Mapping[str, np.ndarray],
         pair: tuple[np.ndarray, np.ndarray],
         place: tuple[int, int],
     ) -> None:
-        """Add the arithmetic error of values on a grid, within its limits, and the part that rounding explains.
+        """Add the arithmetic error of values on a grid, and the error that rounding to the grid may cause.
 
         Args:
             sums: The sums to add to.
@@ -445,17 +455,21 @@ class _Split:
         sums.unexplained_elements += beyond_steps(grid, clipped, recorded, noise)
 
     def _add_judged(
-        self, sums: _Part, values: tuple[np.ndarray, np.ndarray], arithmetic: _Own | None, place: tuple[int, int]
+        self,
+        sums: _Sums,
+        values: tuple[np.ndarray, np.ndarray],
+        arithmetic: _MeasuredError | None,
+        place: tuple[int, int],
     ) -> None:
-        """Add the arithmetic error that is compared with the limits, which is all of it if nothing is clipped.
+        """Add the arithmetic error that is compared with the limits. Unless something is clipped, this is all of it.
 
         Args:
             sums: The sums to add to.
             values: The replay, and the backend's values.
-            arithmetic: The arithmetic error of the same values, or None if it belongs to different values.
+            arithmetic: The arithmetic error, or None if it was measured on other arrays than `values`.
             place: Sample and step.
         """
-        if not self._judged_apart:
+        if not self._has_own_judged_error:
             return
         replayed, recorded = values
         if (
@@ -469,14 +483,14 @@ class _Split:
 
     def _add_rounding(
         self,
-        sums: _Part,
+        sums: _Sums,
         values: Mapping[str, np.ndarray],
         replayed: np.ndarray,
         recorded_values: np.ndarray,
         place: tuple[int, int],
     ) -> None:
-        """Add the error that rounding and the range of any storage format explain."""
-        short_format = format_of(recorded_values, read=values.values()) or held_in_declared(
+        """Add the error that rounding may cause, and the values that the range of the float format clipped."""
+        short_format = format_of(recorded_values, read=values.values()) or declared_format_of_values(
             self._backend, recorded_values
         )
         sums.formats.add(None if short_format is None else short_format.name)
@@ -492,7 +506,7 @@ class _Split:
             smallest_normal = short_format.normal
             sums.allowed += (
                 short_format.subnormal / 2
-            ) ** 2 * recorded_values.size  # subnormal numbers all have the same step
+            ) ** 2 * recorded_values.size  # the spacing of subnormal numbers is constant
         if short_format is not None or recorded_values.dtype == np.float32:
             float32_bound = allowed_norm if unit == FLOAT32_UNIT_ROUNDOFF else None
             noise = replay_noise(self._form, values, replayed, self._opset, allowed=float32_bound)
@@ -500,7 +514,7 @@ class _Split:
             sums.outside = outside if sums.outside is None else sums.outside.merge(outside)
         clamped = clip_in_turn(recorded_values, clamp_of(self._view))
         unexplained_count = beyond_own_terms(self._form, values, replayed, clamped, unit, normal=smallest_normal)
-        if unexplained_count:  # rare, so the reference is read again
+        if unexplained_count:  # rare enough to load the reference tensor again
             carried_error = self._largest_input_error(replayed, place)
             unexplained_count = beyond_own_terms(
                 self._form, values, replayed, clamped, unit, carried=carried_error, normal=smallest_normal
@@ -526,8 +540,8 @@ class _Split:
         return largest
 
     def _add_parts(
-        self, sums: _Part, values: tuple[np.ndarray, np.ndarray, np.ndarray], place: tuple[int, int]
-    ) -> _Own:
+        self, sums: _Sums, values: tuple[np.ndarray, np.ndarray, np.ndarray], place: tuple[int, int]
+    ) -> _MeasuredError:
         """Add the parts of the total error, and return the arithmetic part.
 
         Args:
@@ -546,9 +560,8 @@ class _Split:
             if replays.as_reference is None
             else self._replay_of_reference(replays.as_reference, place, replayed.shape)
         )
-        second = fake_quantize(
-            replayed, self._reference_codes
-        )  # rounding to the reference's codes is not the node's error
+        # The node is not to blame for rounding to the reference's codes.
+        second = fake_quantize(replayed, self._reference_codes)
         first = second if reference_replay is None else fake_quantize(reference_replay, self._reference_codes)
         if (
             replays.reads_equal is not None
@@ -558,7 +571,7 @@ class _Split:
             reference_values = self._reference_values(stored_reference).reshape(first.shape)
             first, second = (
                 reference_values,
-                reference_values if reference_replay is None else _carried_over(reference_values, first, second),
+                reference_values if reference_replay is None else _add_difference(reference_values, first, second),
             )
         arithmetic = sums.arithmetic.compare_separately(second, backend_values, sample=place[0])
         sums.arithmetic.merge(arithmetic)
@@ -575,12 +588,12 @@ class _Split:
                 sums.constants.update(first, second, sample=place[0])
         if reference_replay is not None:
             sums.introduced.update(first, backend_values, sample=place[0])
-        return _Own(replayed=second, error=arithmetic)
+        return _MeasuredError(replayed=second, error=arithmetic)
 
     def _reference_values(self, stored_values: np.ndarray) -> np.ndarray:
-        """Convert stored reference elements to real values, in the order in which the pair is compared."""
+        """Convert stored reference elements, already in the compared dimension order, to clamped real values."""
         pair = self._entry.pair
-        quant = turned_quant(self._reference.graph.tensors[pair.reference].quant, pair.reference_view)
+        quant = permute_quant(self._reference.graph.tensors[pair.reference].quant, pair.reference_view)
         return clip_in_turn(dequantize(stored_values, quant), clamp_of(pair.reference_view))
 
     def _replay_of_reference(
@@ -599,11 +612,11 @@ class _Split:
             raise _NoReferenceError
         return clip_in_turn(replayed.reshape(shape), clamp_of(self._view))
 
-    def _add_fit(self, sums: _Part, replayed: np.ndarray, place: tuple[int, int]) -> None:
-        """Add the error of quantizing the reference's values to the backend's codes, whatever was computed.
+    def _add_fit(self, sums: _Sums, replayed: np.ndarray, place: tuple[int, int]) -> None:
+        """Add the error of quantizing the reference's values to the backend's codes, independent of the node's result.
 
-        Elements that a mask hides from a Softmax, or that the next Relu or Clip drops, do not count: they would
-        outweigh the rest.
+        Elements that a mask hides from a Softmax do not count, and values are clipped as the next Relu or Clip clips
+        them: otherwise values without effect would outweigh the rest.
         """
         sample = place[0]
         quant, name, graph = self._entry.quant, self._entry.reference_tensor, self._reference.graph
@@ -617,14 +630,14 @@ class _Split:
         reference_values = clip_in_turn(reference_values, self._reference_span_after)
         codes = dequantize(quantize(reference_values, quant), quant)
         if axes is not None and reference_values.size:
-            is_counted = which_count(reference_values, codes, axes)
+            is_counted = is_relevant_to_softmax(reference_values, codes, axes)
             reference_values, codes, replayed = (
                 reference_values[is_counted],
                 codes[is_counted],
                 replayed.reshape(is_counted.shape)[is_counted],
             )
-            sums.arriving = sums.arriving or ErrorAccumulator()
-            sums.arriving.update(reference_values, replayed, sample=sample)
+            sums.relevant_propagated = sums.relevant_propagated or ErrorAccumulator()
+            sums.relevant_propagated.update(reference_values, replayed, sample=sample)
             sums.hidden += int(is_counted.size - np.count_nonzero(is_counted))
         sums.saturation_error.add(reference_values, np.clip(reference_values, *self._span))
         sums.quantization_error.add(reference_values, codes)
@@ -641,23 +654,23 @@ class _Split:
             raise KernelError(
                 f"the replay has shape {replayed.shape}, but the recorded tensor has {recorded_values.shape}"
             )
-        sums = self._parts.setdefault(sample, self._empty_sums())
-        # The reference saturates at the ends of its codes.
+        sums = self._sums_of_sample.setdefault(sample, self._empty_sums())
+        # The reference saturates at the ends of its code range, and the backend has no codes to do so.
         if self._reference_span != (None, None) and entry.quant is None:
             replayed, recorded_values = (np.clip(array, *self._reference_span) for array in (replayed, recorded_values))
         arithmetic = self._add_parts(sums, (reference_values, replayed, recorded_values), place)
         self._add_judged(sums, (replayed, recorded_values), arithmetic if entry.quant is None else None, place)
-        self._grid_of(recorded_values, {})
+        self._find_grid(recorded_values, {})
         unit = max(unit_roundoff(recorded_values.dtype), declared_unit(self._backend))
         sums.allowed += (segment_share(unit) * finite_norm(replayed)) ** 2
         if self._replays.rounding_noise is not None and entry.quant is None:
             sums.allowed += finite_norm(self._replays.rounding_noise(place)) ** 2
 
-    def _empty_sums(self) -> _Part:
+    def _empty_sums(self) -> _Sums:
         pair, quant = self._entry.pair, self._entry.quant
         bounds, step = clamp_of(self._view), None if quant is None or quant.per_channel else float(quant.scale[0])
-        permuted_quant = turned_quant(quant, self._view)
-        return _Part(
+        permuted_quant = permute_quant(quant, self._view)
+        return _Sums(
             introduced=ErrorAccumulator(backend_quant=permuted_quant, backend_clamp=bounds),
             arithmetic=ErrorAccumulator(backend_quant=permuted_quant, backend_clamp=bounds),
             constants=ErrorAccumulator(step=step),
@@ -674,23 +687,23 @@ class _Split:
 
     def attribution(self) -> Attribution:
         """Return the accumulated attribution."""
-        samples = {sample: self._attribution_of(sums) for sample, sums in self._parts.items()}
+        samples = {sample: self._attribution_of(sums) for sample, sums in self._sums_of_sample.items()}
         if len(samples) == 1:
             return replace(*samples.values(), samples=MappingProxyType(samples))
         total = self._empty_sums()
-        for sums in self._parts.values():
+        for sums in self._sums_of_sample.values():
             total.merge(sums)
         return replace(self._attribution_of(total), samples=MappingProxyType(samples))
 
-    def _attribution_of(self, sums: _Part) -> Attribution:
+    def _attribution_of(self, sums: _Sums) -> Attribution:
         introduced_error = sums.arithmetic if self._replays.as_reference is None else sums.introduced
         introduced, propagated = introduced_error.stats(), sums.propagated.stats()
         if self._replays.substitute is not None and self._entry.quant is not None:
-            # The reference has float weights, so the error of a correctly quantized node is unknown.
+            # The replay has the reference's float weights, so it cannot show what a correctly quantized node returns.
             return Attribution(introduced=introduced, propagated=propagated)
         arithmetic = sums.arithmetic.stats()
         if self._undecided or (self._replays.substitute is not None and self._grid is not None):
-            why = _TOO_FEW if self._undecided else _UNSAID
+            why = _TOO_FEW_FOR_GRID if self._undecided else _QUANTIZATION_UNKNOWN
             return Attribution(introduced=introduced, propagated=propagated, reason=why, undecided=self._undecided)
         return Attribution(
             introduced=introduced,
@@ -698,14 +711,14 @@ class _Split:
             constants=sums.constants.stats() if self._constants_known else None,
             arithmetic=arithmetic,
             clipping=None if self._span == (None, None) else sums.clipping.stats(),
-            arithmetic_unsaturated=sums.arithmetic_unsaturated.stats() if self._judged_apart else arithmetic,
+            arithmetic_unsaturated=sums.arithmetic_unsaturated.stats() if self._has_own_judged_error else arithmetic,
             saturation_error=None if self._span == (None, None) and self._grid is None else sums.saturation_error,
             quantization_error=None if self._span == (None, None) else sums.quantization_error,
-            arriving=None if sums.arriving is None else sums.arriving.stats(),
+            relevant_propagated=None if sums.relevant_propagated is None else sums.relevant_propagated.stats(),
             hidden=sums.hidden,
-            whole_off=self._whole_off,
+            max_integer_error=self._max_integer_error,
             tied=sums.tied,
-            short=next(iter(sums.formats)) if len(sums.formats) == 1 else None,
+            short_format=next(iter(sums.formats)) if len(sums.formats) == 1 else None,
             outside=sums.outside if len(sums.formats) == 1 else None,
             allowed=math.sqrt(sums.allowed) if self._entry.quant is None else None,
             unexplained_elements=sums.unexplained_elements,
@@ -713,7 +726,7 @@ class _Split:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Own:
+class _MeasuredError:
     """The arithmetic error of one sample and step, and the replay that it is measured against."""
 
     replayed: np.ndarray
@@ -721,8 +734,8 @@ class _Own:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Part:
-    """Sums over one sample or over all samples. `allowed` is a squared norm."""
+class _Sums:
+    """Accumulated errors of one sample or of all samples. `allowed` is a squared norm."""
 
     introduced: ErrorAccumulator
     constants: ErrorAccumulator
@@ -732,7 +745,7 @@ class _Part:
     propagated: ErrorAccumulator
     saturation_error: CodeLoss = field(default_factory=CodeLoss)
     quantization_error: CodeLoss = field(default_factory=CodeLoss)
-    arriving: ErrorAccumulator | None = None
+    relevant_propagated: ErrorAccumulator | None = None
     hidden: int = 0
     tied: int = 0
     allowed: float = 0.0
@@ -740,13 +753,13 @@ class _Part:
     formats: set[str | None] = field(default_factory=set)
     outside: OutOfRange | None = None
 
-    def merge(self, other: _Part) -> None:
-        """Add the sums of another part."""
+    def merge(self, other: _Sums) -> None:
+        """Add the sums of other samples."""
         for name in (*PARTS, "arithmetic_unsaturated", "saturation_error", "quantization_error"):
             getattr(self, name).merge(getattr(other, name))
-        if other.arriving is not None:
-            self.arriving = self.arriving or ErrorAccumulator()
-            self.arriving.merge(other.arriving)
+        if other.relevant_propagated is not None:
+            self.relevant_propagated = self.relevant_propagated or ErrorAccumulator()
+            self.relevant_propagated.merge(other.relevant_propagated)
             self.hidden += other.hidden
         self.allowed += other.allowed
         self.tied += other.tied
@@ -756,8 +769,8 @@ class _Part:
         self.unexplained_elements += other.unexplained_elements
 
 
-def _carried_over(values: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return values plus the difference of two replays. Integers and booleans become the second where they differ."""
+def _add_difference(values: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return values plus the difference of two replays. Integers and booleans are replaced where the replays differ."""
     if values.dtype.kind != "f":
         return np.where(first == second, values, second)
     return np.asarray(values + difference(second, first).astype(values.dtype))
@@ -766,7 +779,7 @@ def _carried_over(values: np.ndarray, first: np.ndarray, second: np.ndarray) -> 
 def reference_self_check(reference: Recording, entry: PlannedNode) -> Attribution:
     """Split the difference between a reference tensor and itself into introduced and propagated error, which cancel.
 
-    A completely described node introduces only rounding error.
+    If the recording describes the node completely, both are only rounding errors.
 
     Args:
         reference: The reference run.

@@ -20,14 +20,14 @@ from qdebug.replay.registry import has_kernel
 from qdebug.replay.segment import Run, run_form, run_real, run_segment
 
 __all__ = [
-    "codes_shared",
+    "describe_missing_kernel",
     "inputs_of",
     "is_undefined",
-    "read",
+    "load_input",
+    "quant_shared_with_data",
     "real_values",
     "replay",
     "replay_own",
-    "without_kernel",
 ]
 
 
@@ -70,7 +70,9 @@ def replay_own(
         RecordingError: A constant or an input was not recorded.
     """
     with recorded_limits(recording, place):
-        result = run_segment(segment.own, pair.backend, recording.graph.opset, partial(read, recording, place), run)
+        result = run_segment(
+            segment.own, pair.backend, recording.graph.opset, partial(load_input, recording, place), run
+        )
     if result is None:
         raise KernelError(f"the replay does not produce {pair.backend!r}")
     return in_reference_order(result, pair.backend_view, shape)
@@ -87,11 +89,11 @@ def inputs_of(recording: Recording, form: Node, place: tuple[int, int]) -> dict[
     Raises:
         RecordingError: An input was not recorded.
     """
-    return {name: read(recording, place, form, name) for name in form.inputs if name}
+    return {name: load_input(recording, place, form, name) for name in form.inputs if name}
 
 
-def read(recording: Recording, place: tuple[int, int], form: Node, name: str) -> np.ndarray:
-    """Load an input of a node as real values, or as stored if the node takes codes or casts them to numbers.
+def load_input(recording: Recording, place: tuple[int, int], form: Node, name: str) -> np.ndarray:
+    """Load an input of a node as real values, or as stored if the node takes codes or casts codes to plain numbers.
 
     Args:
         recording: The run that contains the node.
@@ -104,21 +106,21 @@ def read(recording: Recording, place: tuple[int, int], form: Node, name: str) ->
     """
     if not recording.has(name, *place):
         raise NotRecordedError(f"Its input {name!r} was not recorded.")
-    quant = recording.graph.tensors[name].quant or codes_shared(recording, form, name)
+    quant = recording.graph.tensors[name].quant or quant_shared_with_data(recording, form, name)
     if quant is None and _needs_scale(recording, form, name):
         raise NoScaleError(f"No scale was recorded for its input {name!r}.")
     row, output_info = operators.of(form.op), recording.graph.tensors.get(form.outputs[0])
-    stored = row.takes_codes or (row.casts and output_info is not None and output_info.quant is None)
-    return dequantize(recording.load(name, *place), None if stored else quant)
+    keeps_codes = row.takes_codes or (row.casts and output_info is not None and output_info.quant is None)
+    return dequantize(recording.load(name, *place), None if keeps_codes else quant)
 
 
 def _needs_scale(recording: Recording, form: Node, name: str) -> bool:
-    """Return whether a node computes real values, or codes of a known scale, from codes without a scale."""
+    """Return whether an input lacks the scale that its node needs to compute real values, or codes of a known scale."""
     graph, row = recording.graph, operators.of(form.op)
     if graph.is_constant(name) or not holds_few_bits(graph, name) or row.takes_codes or row.sums_codes or row.casts:
         return False
     output_info = graph.tensors.get(form.outputs[0])
-    if output_info is None:  # a node of the other run replaces this node
+    if output_info is None:  # a node of the other run is replayed in place of this one
         return True
     return output_info.quant is not None or (output_info.dtype is not None and is_float(output_info.dtype))
 
@@ -134,10 +136,10 @@ def real_values(recording: Recording, name: str, place: tuple[int, int] = (0, 0)
     return dequantize(recording.load(name, *place), recording.graph.tensors[name].quant)
 
 
-def codes_shared(recording: Recording, form: Node, name: str) -> QuantParams | None:
-    """Return the quantization that a node's input shares with a constant of the node, or None without codes.
+def quant_shared_with_data(recording: Recording, form: Node, name: str) -> QuantParams | None:
+    """Return the quantization that a constant input shares with the data of its node, or None if it shares none.
 
-    The fill value of a Pad on codes and the bounds of a Clip are codes too.
+    The fill value of a Pad and the bounds of a Clip are codes if the data are.
 
     Args:
         recording: The run that contains the node.
@@ -155,7 +157,7 @@ def is_undefined(node: Node) -> bool:
     return operators.is_unknown(node) and not has_kernel(node.op, node.domain)
 
 
-def without_kernel(node: Node) -> str:
+def describe_missing_kernel(node: Node) -> str:
     """Return why a node cannot be replayed if its operator has no kernel."""
     if operators.of(node.op).holds_nodes and not node.domain:
         return f"the nodes inside this {node.op} were not recorded"

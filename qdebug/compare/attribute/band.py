@@ -39,7 +39,6 @@ __all__ = [
     "beyond_own_terms",
     "difference",
     "finite_norm",
-    "held_unit",
     "is_free_scale",
     "minus",
     "narrow_sums_error",
@@ -48,6 +47,7 @@ __all__ = [
     "segment_share",
     "sum_terms",
     "unit_roundoff",
+    "unit_roundoff_of_values",
 ]
 
 _FACTORS = frozenset({"alpha", "beta"})
@@ -62,7 +62,7 @@ def unit_roundoff(dtype: np.dtype) -> float:
 
 
 def segment_share(unit: float) -> float:
-    """Return the allowed error of a result, as a share of its norm, if not every node has a known bound.
+    """Return the allowed relative error norm of a replay of several nodes, whose error has no bound of its own.
 
     Args:
         unit: Unit roundoff of the format that the nodes compute in.
@@ -70,7 +70,7 @@ def segment_share(unit: float) -> float:
     return SEGMENT_ROUNDOFFS * unit
 
 
-def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
+def unit_roundoff_of_values(values: np.ndarray, *, narrowest: float | None = None) -> float:
     """Return the unit roundoff of the shortest float format that values were rounded to, whatever they are stored in.
 
     Runtimes that compute in float32 store the weights of a 16-bit network in float32, see `detect_rounded_format`.
@@ -101,7 +101,7 @@ def allowed_error(
         return min(
             FUNCTION_ROUNDOFFS * unit, ROUNDING_MAX_SIGNAL_SHARE
         ) * size + SIGMOID_OFFSET_ROUNDOFFS * unit * math.sqrt(output.size)
-    sums = None if row.sums is None else _magnitudes(node, values, opset)
+    sums = None if row.sums is None else _sum_magnitudes(node, values, opset)
     if sums is None:
         own_rounding = min(FUNCTION_ROUNDOFFS * unit, ROUNDING_MAX_SIGNAL_SHARE) * size
         return own_rounding + (_near_tie_error(node, values, opset, unit) if row.fake_quantizes else 0.0)
@@ -116,7 +116,8 @@ def allowed_error(
 
     if unit <= FLOAT32_UNIT_ROUNDOFF:
         return bound(unit)
-    # In a 16-bit format the bound would be as large as the result. Kernels sum in float32, or with the estimated error.
+    # In a 16-bit format, the bound would be as large as the result. Real kernels accumulate in float32, or with about
+    # the error that is estimated here.
     estimate = _narrow_sums_estimate(magnitudes, terms, size, unit)
     return min(bound(unit), math.hypot(bound(FLOAT32_UNIT_ROUNDOFF), estimate))
 
@@ -144,7 +145,7 @@ def beyond_own_terms(
         output: The replayed output.
         recorded: The recorded output.
         unit: Unit roundoff of the coarser of the formats involved.
-        carried: The largest error of its inputs, capped at the size of rounding.
+        carried: The largest error of its inputs. Capped here at the size of rounding.
         normal: The smallest normal number of the format that the inputs were rounded to. None for that of the storage
             format.
 
@@ -157,7 +158,7 @@ def beyond_own_terms(
     terms: list[np.ndarray] = []
     if row.adds:
         terms = [np.broadcast_to(values[name], output.shape) for name in filter(None, node.inputs)]
-        if any(not term.flags.c_contiguous for term in terms):  # copied as a whole, in their storage format
+        if any(not term.flags.c_contiguous for term in terms):  # contiguous, because stretches() reads them flat
             terms = [np.ascontiguousarray(term) for term in terms]
     count, tiny = 0, _smallest_normal(recorded.dtype) if normal is None else normal
     with np.errstate(invalid="ignore", over="ignore"):
@@ -218,14 +219,14 @@ def beyond_own_sums(
         shared = 0.0 if row.accumulates else _root_mean_square(terms)
         return _count_beyond(recorded, output, terms, error_ratio, tiny + error_ratio * shared)
 
-    # each term is at least as large as the sum, so this bound suffices
+    # A sum never exceeds its terms' magnitudes. If every error is within this smaller bound, skip computing the terms.
     if not count_beyond(output):
         return 0
-    terms = _magnitudes(node, values, opset)
+    terms = _sum_magnitudes(node, values, opset)
     return 0 if terms is None or terms.shape != output.shape else count_beyond(terms)
 
 
-_SURELY = 0.99
+_FLOAT32_CHECK_SHARE = 0.99
 """Share of a bound up to which a first check in float32 is conclusive."""
 
 
@@ -238,8 +239,8 @@ def _is_surely_within(
     bound = np.abs(terms[0])
     for array in terms[1:]:
         bound += np.abs(array)
-    bound *= np.float32(_SURELY * share)
-    bound += np.float32(_SURELY * floor)
+    bound *= np.float32(_FLOAT32_CHECK_SHARE * share)
+    bound += np.float32(_FLOAT32_CHECK_SHARE * floor)
     errors = np.subtract(recorded, replayed)
     return not np.any(np.greater(np.abs(errors, out=errors), bound)) and bool(np.isfinite(np.max(errors, initial=0)))
 
@@ -284,7 +285,6 @@ def replay_noise(
 
 
 def _root_mean_square(values: np.ndarray) -> float:
-    """Return the root mean square."""
     return finite_norm(values) / math.sqrt(values.size)
 
 
@@ -311,7 +311,7 @@ def narrow_sums_error(
         opset: Version of each operator set.
         unit: Unit roundoff of the accumulator's format.
     """
-    sums = None if operators.of(node.op).sums is None else _magnitudes(node, values, opset)
+    sums = None if operators.of(node.op).sums is None else _sum_magnitudes(node, values, opset)
     if sums is None:
         return None
     terms = sum_terms(node, _shapes(values), output.shape)
@@ -323,7 +323,7 @@ def _narrow_sums_estimate(magnitudes: float, terms: float, size: float, unit: fl
 
 
 def is_free_scale(form: Node, tensor: str, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> bool:
-    """Return whether a tensor is a scale chosen for all-zero data: any scale and any codes are then right.
+    """Return whether a tensor is the scale of all-zero data, for which any finite scale is right.
 
     ONNX's formula gives 0, ONNX Runtime writes 1, and others 1/255.
 
@@ -353,7 +353,7 @@ def difference(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def level_db(signal: float, error: float) -> float:
-    """Return the level of a signal's norm above that of its error in dB; infinite without an error."""
+    """Return the ratio of a signal's norm to its error's norm in dB; infinity for an error of 0."""
     if not error:
         return math.inf
     return 20 * math.log10(signal / error) if signal else -math.inf
@@ -381,7 +381,7 @@ def finite_norm(values: np.ndarray) -> float:
     return math.sqrt(total)
 
 
-def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> np.ndarray | None:
+def _sum_magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> np.ndarray | None:
     """Return the sums with each term replaced by its magnitude."""
     attrs = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
     attrs |= {name: abs(value) for name, value in attrs.items() if name in _FACTORS and isinstance(value, int | float)}
@@ -393,7 +393,7 @@ def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str
 
 
 def _near_tie_error(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int], unit: float) -> float:
-    """Return the norm of the error that near-ties may cause in a node that rounds to steps."""
+    """Return the norm of the error that near-ties may cause in a node that rounds to multiples of a scale."""
     data, *ends = (values[name] for name in node.inputs)
     reach = np.abs(data) + np.max([np.max(np.abs(end), initial=0.0) for end in ends])
     nudge = (FUNCTION_ROUNDOFFS * unit * reach).astype(data.dtype)

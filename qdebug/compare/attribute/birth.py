@@ -1,4 +1,4 @@
-"""The first appearance of a NaN or an infinity: where it is, which rule it follows, and which inputs select it."""
+"""The first appearance of a NaN or an infinity: where it is, why it appears, and which inputs cause it."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ class Birth(JsonObject):
         index: The first element.
         value: NaN or an infinity.
         elements: Number of such elements in this sample and step.
-        rule: The rule.
+        rule: Why it is not finite.
         function: The function that is undefined there. "" for other rules.
-        operands: The inputs of the node.
-        exact: The exact result, or None if unknown.
+        operands: The inputs of the node that the rule concerns.
+        exact: The exact result at this element, or None if unknown.
         format: The format that overflows. "" for other rules.
         largest: The largest number of that format; None for other rules.
         selected: Inputs whose reference values make the result finite, or non-finite exactly as in the reference.

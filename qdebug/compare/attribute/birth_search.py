@@ -1,10 +1,10 @@
 """Finds where a NaN or an infinity originates, and by which rule.
 
 It originates in a node whose inputs do not account for it: they are finite, their non-finite values are equal on both
-sides, or it would appear without them. The node is recomputed in float64 on its recorded inputs. A finite result beyond
-the largest number of the format is an overflow. If the exact result is not finite either, the operands show why.
-Recomputing the node with the reference's values for one input shows whether the error of that input alone selects the
-non-finite result.
+sides, or it would appear without them. The node is recomputed in float64 on its recorded inputs. A finite result that
+exceeds the largest number of the format is an overflow. If the exact result is not finite either, the operands show
+why. Recomputing the node with the reference's values for one input shows whether the error of that input alone causes
+the non-finite result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values
 from qdebug.compare.attribute.birth import Birth, BirthOperand, BirthRule, Selector
 from qdebug.compare.attribute.graph_walk import between
-from qdebug.compare.attribute.input_errors import partner_values, replayed_with
+from qdebug.compare.attribute.input_errors import partner_values, replay_with
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, Node, operators
@@ -60,15 +60,16 @@ def find_birth(replays: ReferenceReplay, tensor: str, place: tuple[int, int]) ->
         expected = {tensor: partner_values(replays, tensor, place)}
         if not _nonfinite_errors(replays, tensor, expected[tensor], place).any():
             return None
-        if len(nodes) > 1:  # without a partner, compare with a replay of the reference's nodes upstream
+        if len(nodes) > 1:
+            # Tensors between the nodes have no partner: compare them with a replay on the reference's inputs.
             reference_inputs = {name: partner_values(replays, name, place) for name in entries}
             recorded_outputs = [name for node in nodes for name in node.outputs if name and recording.has(name, *place)]
             inside = [name for name in recorded_outputs if name not in replays.pairs]
-            expected |= {name: replayed_with(replays, nodes, name, reference_inputs, place) for name in inside}
+            expected |= {name: replay_with(replays, nodes, name, reference_inputs, place) for name in inside}
         for node in nodes:
             for name in (name for name in node.outputs if name in expected):
                 is_wrong = _nonfinite_errors(replays, name, expected[name], place)
-                birth = _Node(replays, node, name, place, expected).birth(is_wrong) if is_wrong.any() else None
+                birth = _SuspectNode(replays, node, name, place, expected).birth(is_wrong) if is_wrong.any() else None
                 if birth is not None:
                     return birth
     except (KernelError, NotRecordedError, UsageError):
@@ -88,7 +89,7 @@ def _nonfinite_errors(
     )
 
 
-class _Node:
+class _SuspectNode:
     """A backend node with its inputs from both sides, in float64.
 
     Args:
@@ -96,7 +97,7 @@ class _Node:
         node: The node.
         tensor: Its output.
         place: Sample and step.
-        expected: Expected values by tensor name: the output, and tensors without a partner.
+        expected: Expected values, by tensor name, of the output and of tensors without a partner.
 
     Raises:
         KernelError: An input is stored in an unsupported dimension order.
@@ -117,12 +118,14 @@ class _Node:
         self._form, self._opset = real_form(node, self._graph.opset)
         self._row = operators.of(self._form.op)
         input_arrays = inputs_of(replays.be.recording, self._form, place)
-        self._real = frozenset(name for name, array in input_arrays.items() if is_real(array.dtype))
-        self._ours = {name: self._in_float64(name, array) for name, array in input_arrays.items()}
-        self._theirs = {name: partner for name in input_arrays if (partner := self._reference_input(name)) is not None}
+        self._real_names = frozenset(name for name, array in input_arrays.items() if is_real(array.dtype))
+        self._backend_inputs = {name: self._widen_if_real(name, array) for name, array in input_arrays.items()}
+        self._reference_inputs = {
+            name: partner for name in input_arrays if (partner := self._reference_input(name)) is not None
+        }
 
-    def _in_float64(self, name: str, array: np.ndarray) -> np.ndarray:
-        return array.astype(np.float64) if name in self._real else array
+    def _widen_if_real(self, name: str, array: np.ndarray) -> np.ndarray:
+        return array.astype(np.float64) if name in self._real_names else array
 
     def _reference_input(self, name: str) -> np.ndarray | None:
         """Return the reference's values of an input, or None if they are unknown or have a different shape."""
@@ -135,10 +138,14 @@ class _Node:
             partner_array = real_values(reference, name)
         else:
             return None
-        return self._in_float64(name, partner_array) if partner_array.shape == self._ours[name].shape else None
+        return (
+            self._widen_if_real(name, partner_array)
+            if partner_array.shape == self._backend_inputs[name].shape
+            else None
+        )
 
     def birth(self, is_bad: np.ndarray) -> Birth | None:
-        """Return the first birth among non-finite elements, or None if the inputs account for all of them.
+        """Return the first non-finite element that the inputs do not account for, with its rule, or None.
 
         Args:
             is_bad: Which elements of the tensor are not finite and differ from the other side.
@@ -147,7 +154,7 @@ class _Node:
         recorded_values = recording.load(self._tensor, *place)
         if self._graph.tensors[self._tensor].quant is not None:
             return None
-        arriving = {name: mask for name in self._real if (mask := self._nonfinite_arrivals(name)).any()}
+        arriving = {name: mask for name in self._real_names if (mask := self._nonfinite_arrivals(name)).any()}
         if any(self._graph.tensors[name].quant is not None for name in arriving):
             return None  # a code's real value overflows float32; another finding reports that
         constants = [name for name in arriving if self._graph.is_constant(name)]
@@ -177,9 +184,10 @@ class _Node:
     def _is_nonfinite_regardless(
         self, arriving: Mapping[str, np.ndarray], recorded_values: np.ndarray
     ) -> np.ndarray | None:
-        """Return which elements are not finite regardless of non-finite inputs, or None if unknown.
+        """Return which elements would not be finite even with finite inputs, or None if unknown.
 
-        If an element changes when an infinity is replaced by another value, the infinity accounts for it.
+        The non-finite inputs are replaced by 0 and by 1. An element that depends on the replacement is explained by
+        these inputs.
 
         Args:
             arriving: Which elements of each input are not finite.
@@ -187,7 +195,8 @@ class _Node:
         """
         with_zeros, with_ones = (
             self._compute(
-                self._ours | {name: np.where(mask, fill, self._ours[name]) for name, mask in arriving.items()}
+                self._backend_inputs
+                | {name: np.where(mask, fill, self._backend_inputs[name]) for name, mask in arriving.items()}
             )
             for fill in (0.0, 1.0)
         )
@@ -198,13 +207,13 @@ class _Node:
 
     def _nonfinite_arrivals(self, name: str) -> np.ndarray:
         """Return which elements of an input are not finite and differ from the reference."""
-        if name in self._theirs:
-            return is_one_sided_nonfinite(self._ours[name], self._theirs[name])
-        unknown = self._graph.is_constant(name)  # without a partner, a constant cannot be called wrong
-        return np.zeros(self._ours[name].shape, bool) if unknown else ~np.isfinite(self._ours[name])
+        if name in self._reference_inputs:
+            return is_one_sided_nonfinite(self._backend_inputs[name], self._reference_inputs[name])
+        unknown = self._graph.is_constant(name)  # a constant without a partner cannot be called wrong
+        return np.zeros(self._backend_inputs[name].shape, bool) if unknown else ~np.isfinite(self._backend_inputs[name])
 
     def _first_constant_value(self, name: str, is_wrong: np.ndarray) -> BirthOperand:
-        return BirthOperand(tensor=name, value=float(self._ours[name][is_wrong][0]))
+        return BirthOperand(tensor=name, value=float(self._backend_inputs[name][is_wrong][0]))
 
     def _compute(self, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Compute the node in float64, or return None if that is not possible."""
@@ -217,9 +226,9 @@ class _Node:
         return outputs.astype(np.float64)
 
     def _with_rule(self, birth: Birth, recorded_values: np.ndarray) -> Birth:
-        """Return the birth of an element with its rule and operands."""
-        computed_values = self._compute(self._ours)
-        birth = replace(birth, operands=self._operands(birth.index))
+        """Return the birth with its rule and operands filled in."""
+        computed_values = self._compute(self._backend_inputs)
+        birth = replace(birth, operands=self._operand_values(birth.index))
         if computed_values is None or computed_values.shape != recorded_values.shape:
             return birth
         exact = float(computed_values[birth.index])
@@ -229,14 +238,14 @@ class _Node:
         largest, name = _format_limit(recorded_values, exact)
         if abs(exact) > largest:
             return replace(birth, rule=BirthRule.OVERFLOW, format=name, largest=largest)
-        terms = self._magnitudes()
+        terms = self._sum_magnitudes()
         largest, name = _format_limit(recorded_values, math.inf if terms is None else float(terms[birth.index]))
         if terms is not None and float(terms[birth.index]) > largest:
             return replace(birth, rule=BirthRule.SUM_OVERFLOW, format=name, largest=largest)
         largest, name = _format_limit(recorded_values, math.inf)
         if self._overflows_inside(recorded_values, largest):
-            operand_name = next(iter(self._real))
-            operand = BirthOperand(tensor=operand_name, value=float(self._ours[operand_name][birth.index]))
+            operand_name = next(iter(self._real_names))
+            operand = BirthOperand(tensor=operand_name, value=float(self._backend_inputs[operand_name][birth.index]))
             return replace(birth, rule=BirthRule.INSIDE_OVERFLOW, operands=(operand,), format=name, largest=largest)
         short = self._format_of_sums(recorded_values)
         if short is not None:
@@ -245,8 +254,8 @@ class _Node:
 
     def _format_of_sums(self, recorded_values: np.ndarray) -> ShortFormat | None:
         """Return the short format in which the sums of the node would be non-finite exactly where its results are."""
-        terms = self._magnitudes()
-        data = self._ours[self._form.inputs[0]]
+        terms = self._sum_magnitudes()
+        data = self._backend_inputs[self._form.inputs[0]]
         if terms is None or not terms.size or terms.shape != recorded_values.shape:
             return None
         if self._row.unit in ("reduce_mean", "global_average_pool"):
@@ -255,14 +264,14 @@ class _Node:
         widest = np.frexp(_format_limit(recorded_values, math.inf)[0])[1]
         narrower = (short for short in SHORT_FORMATS if np.frexp(short.largest)[1] < widest)
         fitting = (short for short in narrower if np.array_equal(terms > short.largest, is_bad))
-        is_telling = min(np.count_nonzero(is_bad), np.count_nonzero(~is_bad)) >= CAUSE_MIN_DISTINCT_VALUES
-        return next(fitting, None) if is_telling else None
+        is_conclusive = min(np.count_nonzero(is_bad), np.count_nonzero(~is_bad)) >= CAUSE_MIN_DISTINCT_VALUES
+        return next(fitting, None) if is_conclusive else None
 
     def _overflows_inside(self, recorded_values: np.ndarray, largest: float) -> bool:
         """Return whether a one-operand function is non-finite exactly where its operand's exponential overflows."""
-        if not self._row.through_exp or len(self._real) != 1:
+        if not self._row.through_exp or len(self._real_names) != 1:
             return False
-        values = self._ours[next(iter(self._real))]
+        values = self._backend_inputs[next(iter(self._real_names))]
         if values.shape != recorded_values.shape:
             return False
         overflows = np.abs(values.astype(np.float64)) > math.log(largest)
@@ -271,43 +280,49 @@ class _Node:
             and not overflows.all()
         )
 
-    def _operands(self, index: tuple[int, ...]) -> tuple[BirthOperand, ...]:
-        shape = np.broadcast_shapes(*(array.shape for array in self._ours.values())) if self._row.elementwise else None
+    def _operand_values(self, index: tuple[int, ...]) -> tuple[BirthOperand, ...]:
+        shape = (
+            np.broadcast_shapes(*(array.shape for array in self._backend_inputs.values()))
+            if self._row.elementwise
+            else None
+        )
         operands = []
         for name in filter(None, self._form.inputs):
-            array = self._ours[name]
+            array = self._backend_inputs[name]
             if shape is not None and len(shape) == len(index):
                 value = float(np.broadcast_to(array, shape)[index])
-            elif name in self._real and array.size:
+            elif name in self._real_names and array.size:
                 value = float(array.flat[int(np.nan_to_num(np.abs(array), nan=np.inf, posinf=np.inf).argmax())])
             else:
                 continue
             operands.append(BirthOperand(tensor=name, value=value))
         return tuple(operands)
 
-    def _magnitudes(self) -> np.ndarray | None:
+    def _sum_magnitudes(self) -> np.ndarray | None:
         """Return the sums with each term replaced by its magnitude, or None if the operator has no sums."""
         if self._row.sums is None:
             return None
-        return self._compute({name: np.abs(a) if name in self._real else a for name, a in self._ours.items()})
+        return self._compute(
+            {name: np.abs(a) if name in self._real_names else a for name, a in self._backend_inputs.items()}
+        )
 
     def _with_rule_of_nonfinite_result(self, birth: Birth, recorded_values: np.ndarray) -> Birth:
         """Return a birth with the rule that explains why its exact result is not finite."""
         row, values = self._row, [operand.value for operand in birth.operands]
         if row.moves or row.selects or row.keeps_values or row.casts:
-            sources = [name for name in self._real if not np.all(np.isfinite(self._ours[name]))]
+            sources = [name for name in self._real_names if not np.all(np.isfinite(self._backend_inputs[name]))]
             nonfinite_operands = tuple(operand for operand in birth.operands if operand.tensor in sources)
             return replace(birth, rule=BirthRule.TAKEN, operands=nonfinite_operands)
         rule = _elementwise_rule(row, values) if row.elementwise and values else None
         if rule is BirthRule.DOMAIN and row.domain is not None:
             return replace(birth, rule=rule, function=row.domain.function)
-        real_inputs = [self._ours[name] for name in self._real]
+        real_inputs = [self._backend_inputs[name] for name in self._real_names]
         if rule is None and all(np.all(np.isfinite(array)) for array in real_inputs):
             if row.elementwise:  # the exact result overflows float64
                 largest, name = _format_limit(recorded_values, math.inf)
                 return replace(birth, rule=BirthRule.OVERFLOW, exact=None, format=name, largest=largest)
         elif rule is None and _comes_from_infinities(birth, real_inputs) and row.product:
-            terms = self._magnitudes()
+            terms = self._sum_magnitudes()
             zeros = terms is not None and math.isnan(float(terms[birth.index]))
             rule = BirthRule.ZERO_TIMES_INFINITY if zeros else BirthRule.INFINITIES
         elif (
@@ -324,7 +339,7 @@ class _Node:
 
         reference_value = float(self._expected[self._tensor][birth.index])
 
-        def finite(values: Mapping[str, np.ndarray]) -> bool:
+        def restores_result(values: Mapping[str, np.ndarray]) -> bool:
             computed_values = self._compute(values)
             if computed_values is None or computed_values.shape != recorded_values.shape:
                 return False
@@ -333,22 +348,28 @@ class _Node:
                 return _is_equal(np.array(exact), np.array(reference_value))
             return math.isfinite(exact) and abs(exact) <= _format_limit(recorded_values, exact)[0]
 
-        reference_inputs = {name: array for name, array in self._theirs.items() if not self._graph.is_constant(name)}
         reference_inputs = {
-            name: array for name, array in reference_inputs.items() if not _is_equal(array, self._ours[name])
+            name: array for name, array in self._reference_inputs.items() if not self._graph.is_constant(name)
+        }
+        reference_inputs = {
+            name: array for name, array in reference_inputs.items() if not _is_equal(array, self._backend_inputs[name])
         }
         rules_without_selection = (BirthRule.ARITHMETIC, BirthRule.UNKNOWN, BirthRule.INSIDE_OVERFLOW)
-        if birth.rule in rules_without_selection or not reference_inputs or not finite(self._ours | reference_inputs):
+        if (
+            birth.rule in rules_without_selection
+            or not reference_inputs
+            or not restores_result(self._backend_inputs | reference_inputs)
+        ):
             return birth
         selecting_inputs = [
-            name for name in reference_inputs if finite(self._ours | {name: reference_inputs[name]})
+            name for name in reference_inputs if restores_result(self._backend_inputs | {name: reference_inputs[name]})
         ] or list(reference_inputs)
         return replace(birth, selected=tuple(self._make_selector(name, birth.index) for name in selecting_inputs))
 
     def _make_selector(self, name: str, index: tuple[int, ...]) -> Selector:
-        differences = np.abs(np.subtract(self._ours[name], self._theirs[name], dtype=np.float64))
+        differences = np.abs(np.subtract(self._backend_inputs[name], self._reference_inputs[name], dtype=np.float64))
         if self._row.elementwise:
-            shape = np.broadcast_shapes(*(array.shape for array in self._ours.values()))
+            shape = np.broadcast_shapes(*(array.shape for array in self._backend_inputs.values()))
             differences = np.broadcast_to(differences, shape)[index] if len(shape) == len(index) else differences
         finite = np.asarray(differences)[np.isfinite(differences)]
         return Selector(tensor=name, difference=float(finite.max(initial=0.0)))

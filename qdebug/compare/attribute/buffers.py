@@ -10,7 +10,7 @@ __all__ = ["tensors_by_bytes"]
 
 
 def tensors_by_bytes(recording: Recording, place: tuple[int, int]) -> Mapping[tuple[str, bytes], list[str]]:
-    """Return the tensors of a sample and step by dtype and hash of their elements, if the hashes are known.
+    """Return the tensors of a sample and step whose hashes are known, grouped by dtype and hash.
 
     Args:
         recording: A run.

@@ -30,9 +30,9 @@ from qdebug.numerics.blocks import Clamp
 from qdebug.replay.segment import run_form
 
 __all__ = [
+    "clamp_unless_recorded_unclamped",
     "clip_in_turn",
     "folded_clamp",
-    "held_as_recorded",
     "own_values",
     "recorded_values",
     "reference_codes",
@@ -58,12 +58,14 @@ def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -
     )
 
 
-def held_as_recorded(replayed: np.ndarray, recorded: np.ndarray, folded: tuple[float, float]) -> np.ndarray:
+def clamp_unless_recorded_unclamped(
+    replayed: np.ndarray, recorded: np.ndarray, folded: tuple[float, float]
+) -> np.ndarray:
     """Clamp a replay to the interval of a fused clamp, unless the recorded values are clearly unclamped.
 
     Args:
         replayed: The real-valued result of the node without the clamp.
-        recorded: The backend's real values, in the same number.
+        recorded: The backend's real values, with as many elements.
         folded: The interval.
     """
     clamped = clip_in_turn(replayed, folded)
@@ -73,7 +75,7 @@ def held_as_recorded(replayed: np.ndarray, recorded: np.ndarray, folded: tuple[f
 
 
 def uniform_span(quant: QuantParams | None) -> Clamp:
-    """Return the real values of the lowest and highest code, without bounds if channels differ or codes are floats."""
+    """Return the real values of the lowest and highest code, or no bounds for per-channel scales and float codes."""
     span = None if quant is None or quant.per_channel else quant.span
     return (None, None) if span is None else span
 
@@ -109,7 +111,7 @@ def span_before(graph: Graph, tensor: str) -> Clamp:
 
 
 def span_after(recording: Recording, tensor: str) -> Clamp:
-    """Return the interval that the Relu or Clip readers of a tensor keep. Values outside it do not matter.
+    """Return the interval to which the readers of a tensor, all Relu or Clip, clip it. Values outside have no effect.
 
     Args:
         recording: The run.
@@ -118,13 +120,13 @@ def span_after(recording: Recording, tensor: str) -> Clamp:
     Returns:
         The interval, unbounded if the tensor has other readers or the interval is unknown.
     """
-    graph, nothing = recording.graph, (None, None)
+    graph, unbounded = recording.graph, (None, None)
     lows, highs, waiting, visited = list[float](), list[float](), [tensor], {tensor}
     while waiting:
         name = waiting.pop()
         readers = graph.consumers(name)
         if not readers or name in graph.outputs:
-            return nothing
+            return unbounded
         for node in readers:
             row = operators.of(node.op)
             if row.keeps_values or row.converts_codes:
@@ -136,7 +138,7 @@ def span_after(recording: Recording, tensor: str) -> Clamp:
             )
             bounds = clamp_bounds(node, bound_values)
             if bounds is None:
-                return nothing
+                return unbounded
             lows.append(bounds[0])
             highs.append(bounds[1])
     return min(lows), max(highs)
@@ -161,8 +163,8 @@ def reference_codes(reference: Graph, backend: Graph, entry: PlannedNode) -> Qua
 def _codes_behind(graph: Graph, tensor: str) -> str:
     """Return the codes that a tensor was dequantized from, or the tensor itself if it was not dequantized."""
     node = graph.producer(tensor)
-    real = node is not None and operators.of(node.op).dequantizes
-    return node.inputs[0] if node is not None and node.inputs and real else tensor
+    is_dequantized = node is not None and operators.of(node.op).dequantizes
+    return node.inputs[0] if node is not None and node.inputs and is_dequantized else tensor
 
 
 def _producer_of_values(graph: Graph, tensor: str) -> Node | None:
@@ -220,7 +222,7 @@ def own_values(
     *,
     rounded: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Return the result of the backend's own nodes on their recorded inputs, rounded to codes where they say so.
+    """Return the result of the backend's own nodes on their recorded inputs, each quantized tensor rounded to codes.
 
     Args:
         be: The backend run.

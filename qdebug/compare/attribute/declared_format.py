@@ -1,4 +1,4 @@
-"""The float format in which a run declares to compute, whatever format its tensors are stored in."""
+"""The float format that a run declares for its computations, whatever format its tensors are stored in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qdebug.model import Recording
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat, is_exact_in
 
-__all__ = ["declared_format", "declared_unit", "held_in_declared"]
+__all__ = ["declared_format", "declared_format_of_values", "declared_unit"]
 
 _OPTION = "effective_precision"
 _NAMES = MappingProxyType({"f16": "float16", "fp16": "float16", "half": "float16", "bf16": "bfloat16", "tf32": "TF32"})
@@ -29,7 +29,7 @@ def declared_unit(run: Recording) -> float:
     return FLOAT32_UNIT_ROUNDOFF if short is None else short.unit
 
 
-def held_in_declared(run: Recording, values: np.ndarray) -> ShortFormat | None:
-    """Return the declared format of a run if it can represent some of the given values, or None."""
+def declared_format_of_values(run: Recording, values: np.ndarray) -> ShortFormat | None:
+    """Return the declared format of a run if it can represent all of the given values, or None."""
     short = declared_format(run)
     return short if short is not None and values.dtype.kind == "f" and is_exact_in(values, short) else None

@@ -1,4 +1,4 @@
-"""Decides whether a tensor is the reference's times a factor for each channel, which the layers that read it undo.
+"""Decides whether a tensor is the reference's times a factor per channel, and later layers undo these factors.
 
 Equalization moves a factor of each channel from the weights of one layer into those of the next, so that both suit one
 scale (Nagel et al., Data-free quantization through weight equalization and bias correction, ICCV 2019). SmoothQuant and
@@ -16,7 +16,7 @@ from qdebug.compare.align.layouts import in_one_order
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.band import level_db, minus, norm
 from qdebug.compare.attribute.graph_walk import between
-from qdebug.compare.attribute.input_errors import partner_values, replayed_with
+from qdebug.compare.attribute.input_errors import partner_values, replay_with
 from qdebug.compare.attribute.readers import ComparedReaders
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, NotRecordedError, UsageError
@@ -26,7 +26,9 @@ __all__ = ["EqualizedChannels"]
 
 
 class EqualizedChannels:
-    """Fits factors of channels, and follows them to the tensors in which they are undone.
+    """Fits a factor to each channel, and follows the factors to the tensors in which they are undone.
+
+    A tensor is called right if it equals the reference's up to rounding.
 
     Args:
         replays: Both runs and their pairs.
@@ -37,8 +39,8 @@ class EqualizedChannels:
         self._replays, self._readers = replays, readers
         self._factors: dict[str, np.ndarray | None] = {}
 
-    def undone(self, tensor: str, places: Sequence[tuple[int, int]]) -> np.ndarray | None:
-        """Return the factors of a tensor's channels if every tensor computed from it is right; None otherwise.
+    def undone_factors(self, tensor: str, places: Sequence[tuple[int, int]]) -> np.ndarray | None:
+        """Return the factor of each channel of a tensor if all tensors computed from it are right in the end, or None.
 
         Args:
             tensor: The backend tensor.
@@ -58,23 +60,24 @@ class EqualizedChannels:
             visited |= scaled
         return self.factors(tensor, places)
 
-    def undoes(self, tensor: str, inputs: Sequence[str], places: Sequence[tuple[int, int]]) -> bool:
-        """Return whether a tensor is right although one of the tensors that it is computed from has other factors."""
-        return self._is_right(tensor, places) and any(self.undone(name, places) is not None for name in inputs)
+    def undoes_factors_of(self, tensor: str, inputs: Sequence[str], places: Sequence[tuple[int, int]]) -> bool:
+        """Return whether a tensor is right although an input that it is computed from is scaled per channel."""
+        return self._is_right(tensor, places) and any(self.undone_factors(name, places) is not None for name in inputs)
 
     def _undoes_factors(self, tensor: str, input_name: str, places: Sequence[tuple[int, int]]) -> bool:
-        """Return whether a node turns an input with other factors into a right tensor, and could not without them.
+        """Return whether a reader is right with its input scaled per channel, but would be wrong without the factors.
 
-        A node that cannot be replayed counts as doing so.
+        True if the nodes in between cannot be replayed.
         """
         recording = self._replays.be.recording
         nodes, _ = between(recording.graph, tensor, self._replays.pairs)
         try:
             for place in places:
                 right = real_values(recording, tensor, place)
-                without = {input_name: partner_values(self._replays, input_name, place)}
+                reference_input = {input_name: partner_values(self._replays, input_name, place)}
                 result, result_without_factors = (
-                    replayed_with(self._replays, nodes, tensor, instead, place) for instead in ({}, without)
+                    replay_with(self._replays, nodes, tensor, replacements, place)
+                    for replacements in ({}, reference_input)
                 )
                 if not _is_near(result, right) or _is_near(result_without_factors, right):
                     return False
@@ -85,17 +88,18 @@ class EqualizedChannels:
     def factors(self, tensor: str, places: Sequence[tuple[int, int]]) -> np.ndarray | None:
         """Return the factor of each channel by which a tensor differs from the reference's, or None if there is none.
 
-        The factors are positive, not all alike, and the same in all samples; with them, the tensor is right.
+        The factors are positive, not all equal, and the same in all samples. The reference times the factors equals the
+        tensor up to rounding.
         """
         if tensor not in self._factors:
             try:
-                self._factors[tensor] = self._fit_factors([self._values(tensor, place) for place in places])
+                self._factors[tensor] = self._fit_factors([self._load_both_sides(tensor, place) for place in places])
             except (KernelError, NotRecordedError, UsageError):
                 self._factors[tensor] = None
         return self._factors[tensor]
 
-    def _values(self, tensor: str, place: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return a tensor of the backend and the reference's in the order of the comparison, in float64."""
+    def _load_both_sides(self, tensor: str, place: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the backend's and the reference's values in float64, in the dimension order of the comparison."""
         pair = self._replays.pairs[tensor]
         reference, backend = in_one_order(
             real_values(self._replays.ref.recording, pair.reference, place),
@@ -109,7 +113,7 @@ class EqualizedChannels:
 
     def _is_right(self, tensor: str, places: Sequence[tuple[int, int]]) -> bool:
         try:
-            return all(_is_near(*self._values(tensor, place)) for place in places)
+            return all(_is_near(*self._load_both_sides(tensor, place)) for place in places)
         except (KernelError, NotRecordedError, UsageError):
             return False
 
@@ -137,5 +141,5 @@ class EqualizedChannels:
 
 
 def _is_near(values: np.ndarray, right: np.ndarray) -> bool:
-    """Return whether values are right, but for rounding."""
+    """Return whether values equal the right ones up to rounding."""
     return level_db(norm(right), norm(minus(values, right))) >= EQUAL_INPUTS_MIN_SQNR

@@ -1,4 +1,4 @@
-"""Decides whether wrong values of one run have an effect. An infinity in a mask has none, nor a row that is dropped."""
+"""Decides whether wrong values of a run have an effect. A masked infinity or a row that is dropped has none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.band import level_db, minus, norm
 from qdebug.compare.attribute.birth_search import is_one_sided_nonfinite
 from qdebug.compare.attribute.graph_walk import between
-from qdebug.compare.attribute.input_errors import partner_values, replayed_with
+from qdebug.compare.attribute.input_errors import partner_values, replay_with
 from qdebug.compare.attribute.readers import ComparedReaders
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, NotRecordedError, UsageError
@@ -21,7 +21,7 @@ from qdebug.numerics.short_formats import format_of
 __all__ = ["ErrorEffect"]
 
 _PROBES = 2
-"""Number of other values that are tried."""
+"""Number of random replacements that are tried for a tensor."""
 
 
 class ErrorEffect:
@@ -38,11 +38,11 @@ class ErrorEffect:
     def __init__(self, replays: ReferenceReplay, readers: ComparedReaders) -> None:
         self._replays, self._readers = replays, readers
 
-    def is_none(self, tensor: str, place: tuple[int, int], *, nonfinite: bool) -> bool:
+    def has_no_effect(self, tensor: str, place: tuple[int, int], *, nonfinite: bool) -> bool:
         """Return whether the wrong values of a compared tensor change no other tensor.
 
-        Non-finite values may change the tensors that read them by as much as rounding does, and finite ones by nothing.
-        Return False for a network output, and if a reader was not recorded or cannot be replayed.
+        Non-finite values have no effect if their readers change by no more than rounding; finite ones, if their readers
+        do not change at all. Return False for a network output, and if a reader was not recorded or cannot be replayed.
 
         Args:
             tensor: The backend tensor.
@@ -54,27 +54,28 @@ class ErrorEffect:
         try:
             if not nonfinite:
                 wrong = self._wrong_elements(tensor, place, nonfinite=False)
-                # Where all elements are wrong, the effect on readers proves nothing; without wrong ones there is none.
+                # A tensor that is wrong everywhere is reported even if its readers ignore it, and a tensor without
+                # wrong elements has no effect to look for.
                 if wrong.all() or not wrong.any():
                     return False
             while waiting:
                 name = waiting.pop()
                 readers = self._readers.of(name)
-                if not (nonfinite or graph.consumers(name)):  # it may be an undeclared output
+                if not (nonfinite or graph.consumers(name)):  # a tensor that no node reads may be an undeclared output
                     return False
                 if name in graph.outputs or (not readers and graph.consumers(name)):
                     return False
-                spoilt = {
+                wrong_readers = {
                     reader for reader in readers if self._wrong_elements(reader, place, nonfinite=nonfinite).any()
                 }
                 if any(
                     self._changes_reader(name, reader, place, nonfinite=nonfinite)
                     for reader in readers
-                    if reader not in spoilt
+                    if reader not in wrong_readers
                 ):
                     return False
-                waiting += spoilt - visited
-                visited |= spoilt
+                waiting += wrong_readers - visited
+                visited |= wrong_readers
         except (KernelError, NotRecordedError, UsageError):
             return False
         return True
@@ -104,34 +105,35 @@ class ErrorEffect:
         nodes, _ = between(recording.graph, reader, self._replays.pairs)
         backend, reference = real_values(recording, tensor, place), partner_values(self._replays, tensor, place)
         wrong = self._wrong_elements(tensor, place, nonfinite=nonfinite)
-        with_backend = replayed_with(self._replays, nodes, reader, {}, place)
-        instead = [reference] if nonfinite else [reference, *_any_values(reference)]
+        with_backend = replay_with(self._replays, nodes, reader, {}, place)
+        replacements = [reference] if nonfinite else [reference, *_random_values(reference)]
         return any(
-            _have_different_results(
+            _has_different_elements(
                 with_backend,
-                replayed_with(self._replays, nodes, reader, {tensor: np.where(wrong, values, backend)}, place),
-                rounding=nonfinite,
+                replay_with(self._replays, nodes, reader, {tensor: np.where(wrong, values, backend)}, place),
+                allow_rounding=nonfinite,
             )
-            for values in instead
+            for values in replacements
         )
 
 
-def _any_values(reference: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield other values for a tensor: a reader that drops elements drops them whatever they are.
+def _random_values(reference: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield random values for a tensor. A reader that drops elements drops them whatever their values are.
 
-    A selection, such as that of the largest, may be the same for wrong and right values by chance.
+    Testing only the right values would not suffice: a selection, such as that of the largest element, may be the same
+    for wrong and right values by chance.
     """
     rng, scale = np.random.default_rng(0), norm(reference)
     for _ in range(_PROBES):
         yield (rng.standard_normal(reference.shape) * scale).astype(reference.dtype)
 
 
-def _have_different_results(with_backend: np.ndarray, with_others: np.ndarray, *, rounding: bool) -> bool:
-    """Return whether two results differ, or by more than rounding."""
-    off = minus(with_backend, with_others)[
-        ~((with_backend == with_others) | (np.isnan(with_backend) & np.isnan(with_others)))
+def _has_different_elements(with_backend: np.ndarray, with_replacements: np.ndarray, *, allow_rounding: bool) -> bool:
+    """Return whether two results differ, by more than rounding if rounding is allowed."""
+    off = minus(with_backend, with_replacements)[
+        ~((with_backend == with_replacements) | (np.isnan(with_backend) & np.isnan(with_replacements)))
     ]
-    if not (off.size and rounding):
+    if not (off.size and allow_rounding):
         return bool(off.size)
-    level = level_db(norm(with_others), norm(off))
+    level = level_db(norm(with_replacements), norm(off))
     return not level >= EQUAL_INPUTS_MIN_SQNR  # level is NaN if the reader passes the non-finite value on

@@ -12,7 +12,9 @@ __all__ = ["between", "downstream", "part_of", "upstream"]
 
 
 def between(graph: Graph, tensor: str, compared: Container[str]) -> tuple[tuple[Node, ...], tuple[str, ...]]:
-    """Return the nodes between a tensor and the nearest compared tensors upstream, in order, and those tensors.
+    """Return the nodes between a tensor and the nearest compared tensors upstream, and these compared tensors.
+
+    The nodes are in topological order.
 
     Args:
         graph: A graph.
@@ -32,7 +34,7 @@ def between(graph: Graph, tensor: str, compared: Container[str]) -> tuple[tuple[
                 entries[name] = None
             else:
                 waiting.append(name)
-    ordered = sorted(nodes.values(), key=lambda each: graph.position(next(filter(None, each.outputs))) or 0)
+    ordered = sorted(nodes.values(), key=lambda node: graph.position(next(filter(None, node.outputs))) or 0)
     return tuple(ordered), tuple(entries)
 
 
@@ -59,7 +61,8 @@ def upstream(graph: Graph, tensors: Sequence[str]) -> set[str]:
 def part_of(graph: Graph, name: str, compared: Container[str]) -> str | None:
     """Return the compared tensor that is judged in place of an uncompared node or tensor, or None if there is none.
 
-    It is the first compared tensor, in topological order, that depends on it through uncompared tensors.
+    It is the first compared tensor, in topological order, that depends on the node or tensor through uncompared
+    tensors.
 
     Args:
         graph: A graph.

@@ -1,8 +1,9 @@
 """Rounding to codes in a run that stores real values on a grid whose step is not declared.
 
-Chips and their tools return real numbers that were computed as codes. Half a grid step then counts as rounding, like
-the last digit of a float format. A quantized product has quantized weights too. If the weights come from the float
-model, their codes are unknown, and each weight is assumed to be rounded to 8 bits of the largest weight.
+Chips and their tools return real numbers that were computed as codes. An error of half a grid step then counts as
+rounding, like one in the last digit of a float format. A quantized product has quantized weights too. If the weights
+come from the float model, their codes are unknown, and each weight is assumed to be rounded to 8 bits of the largest
+weight.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from qdebug.replay.registry import run_node
 
 __all__ = [
     "allowed_squares",
-    "are_few",
     "beyond_steps",
     "grid_of_codes",
-    "half_code",
+    "half_step_of_8_bits",
+    "has_too_few_values",
     "is_weight",
-    "telling_values",
+    "min_values_for_grid",
     "weight_noise",
 ]
 
 _STRETCH = 1 << 14
-"""Elements among which distinct values are counted at once."""
-_TELLING = 64
-"""Number of elements that decide whether a tensor lies on a grid."""
-_LOOKED_AT = 12
-"""Number of tensors examined to decide this for a run."""
-_LEVELS_OF_WEIGHT = 127
-"""Number of 8-bit codes on either side of 0."""
+"""Number of elements whose distinct values are counted at a time."""
+_MIN_ELEMENTS = 64
+"""Minimum size of a tensor that is examined for a grid."""
+_EXAMINED_TENSORS = 12
+"""Approximate number of tensors of a run that are examined."""
+_MAX_WEIGHT_CODE = 127
+"""The largest symmetric 8-bit code."""
 
 
 def grid_of_codes(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
@@ -62,51 +63,51 @@ def grid_of_codes(arrays: Callable[[], Iterator[np.ndarray]]) -> Grid | None:
     grid = grid_of_all(arrays)
     if grid is None or grid.whole:
         return None
-    # Small numbers of 16-bit floats lie on a grid of many levels too. Codes have more digits, or they do not use the
-    # last digit of small numbers.
-    wide = grid.levels > GRID_MAX_LEVELS
-    return None if wide and all(format_of(array, read=()) is not None for array in arrays()) else grid
+    # 16-bit floats lie on a grid of many levels too. Dequantized codes are told apart from them by `format_of`: they
+    # have more digits than the format, or leave the last digits of small numbers unused.
+    has_many_levels = grid.levels > GRID_MAX_LEVELS
+    return None if has_many_levels and all(format_of(array, read=()) is not None for array in arrays()) else grid
 
 
-def telling_values(recording: Recording) -> int:
-    """Return how many distinct values determine a tensor's grid, in a run that stores real values instead of codes.
+def min_values_for_grid(recording: Recording) -> int:
+    """Return how many distinct values are needed to infer a tensor's grid if a run stores real values instead of codes.
 
     Args:
         recording: The run.
 
     Returns:
-        The number, or 0 for a run in which most of the examined tensors are not on a grid.
+        The number, or 0 unless most of the examined tensors lie on a grid.
     """
     graph = recording.graph
     computed = [name for node in graph.nodes for name in node.outputs if name and recording.has(name)]
     sizes = {name: math.prod(shape_of(recording, name)) for name in computed}
-    large = [name for name in computed if sizes[name] >= _TELLING]
-    examined = large[:: max(len(large) // _LOOKED_AT, 1)]
+    large = [name for name in computed if sizes[name] >= _MIN_ELEMENTS]
+    examined = large[:: max(len(large) // _EXAMINED_TENSORS, 1)]
     grids = [grid_of_codes(partial(_load_first_samples, recording, name)) for name in examined]
     grids_found = [grid for grid in grids if grid is not None]
     if not len(grids_found) > len(grids) - len(grids_found):
         return 0
-    wide = any(grid.levels > GRID_MAX_LEVELS for grid in grids_found)
-    return GRID_TELLING_WIDE_VALUES if wide else GRID_MIN_WIDE_VALUES
+    has_many_levels = any(grid.levels > GRID_MAX_LEVELS for grid in grids_found)
+    return GRID_TELLING_WIDE_VALUES if has_many_levels else GRID_MIN_WIDE_VALUES
 
 
 def _load_first_samples(recording: Recording, tensor: str) -> Iterator[np.ndarray]:
     yield recording.load(tensor)
 
 
-def are_few(values: np.ndarray, telling: int) -> bool:
+def has_too_few_values(values: np.ndarray, min_values: int) -> bool:
     """Return whether there are too few real values to decide whether they lie on a grid.
 
     Args:
         values: The values.
-        telling: How many distinct values are needed.
+        min_values: How many distinct values are needed. If 0, the values are never too few.
     """
-    if values.dtype not in (np.float32, np.float64) or not telling:
+    if values.dtype not in (np.float32, np.float64) or not min_values:
         return False
     flat, distinct = values.reshape(-1), np.empty(0, values.dtype)
-    for start in range(0, flat.size, _STRETCH):  # the first stretch decides nearly always
+    for start in range(0, flat.size, _STRETCH):  # the first stretch nearly always has enough
         distinct = np.union1d(distinct, flat[start : start + _STRETCH])
-        if distinct.size >= telling:
+        if distinct.size >= min_values:
             return False
     return True
 
@@ -116,9 +117,9 @@ def is_weight(values: np.ndarray) -> bool:
     return values.dtype.kind == "f" and values.ndim > 1 and bool(values.size)
 
 
-def half_code(values: np.ndarray) -> float:
+def half_step_of_8_bits(values: np.ndarray) -> float:
     """Return half the step of symmetric 8-bit codes whose range covers the largest of the given values."""
-    return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0)) / _LEVELS_OF_WEIGHT / 2
+    return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0)) / _MAX_WEIGHT_CODE / 2
 
 
 def weight_noise(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> np.ndarray | None:
@@ -137,7 +138,7 @@ def weight_noise(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[st
     weight = values.get(name)
     if weight is None or not is_weight(weight):
         return None
-    step = 2 * half_code(weight)
+    step = 2 * half_step_of_8_bits(weight)
     squares = {
         input_name: np.square(array, dtype=array.dtype)
         for input_name, array in values.items()

@@ -1,7 +1,7 @@
 """Measures how much of a node's error comes from each of its inputs, by replaying the node.
 
-The size of an input's error is not enough to know. An index that is off by one may select a completely wrong element,
-and a large relative error of a small term is negligible next to a large term.
+The size of an input's error says little about its effect. An index that is off by one may select a completely wrong
+element, and a large relative error of a small term is negligible next to a large term.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from qdebug.compare.align.layouts import in_one_order, into_stored_order
-from qdebug.compare.attribute.backend_replay import read, real_values
+from qdebug.compare.attribute.backend_replay import load_input, real_values
 from qdebug.compare.attribute.band import minus, norm
 from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
@@ -21,7 +21,7 @@ from qdebug.model import Node
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.segment import run_segment
 
-__all__ = ["errors_by_input", "partner_values", "replayed_with"]
+__all__ = ["errors_by_input", "partner_values", "replay_with"]
 
 
 def partner_values(replays: ReferenceReplay, tensor: str, place: tuple[int, int]) -> np.ndarray:
@@ -67,17 +67,17 @@ def errors_by_input(
     nodes, entries = between(replays.be.recording.graph, tensor, replays.pairs)
     try:
         reference_values = {name: partner_values(replays, name, place) for name in entries}
-        plain = replayed_with(replays, nodes, tensor, reference_values, place)
+        baseline = replay_with(replays, nodes, tensor, reference_values, place)
         errors = {}
         for name in names:
             other_values = {other_name: values for other_name, values in reference_values.items() if other_name != name}
-            errors[name] = _distance(plain, replayed_with(replays, nodes, tensor, other_values, place))
+            errors[name] = _distance(baseline, replay_with(replays, nodes, tensor, other_values, place))
         return errors
     except (KernelError, NotRecordedError, UsageError):
         return None
 
 
-def replayed_with(
+def replay_with(
     replays: ReferenceReplay,
     nodes: Sequence[Node],
     tensor: str,
@@ -100,7 +100,7 @@ def replayed_with(
     recording = replays.be.recording
 
     def load(form: Node, name: str) -> np.ndarray:
-        values = read(recording, place, form, name)
+        values = load_input(recording, place, form, name)
         return instead[name].astype(values.dtype) if name in instead else values
 
     with recorded_limits(recording, place):

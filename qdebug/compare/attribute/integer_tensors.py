@@ -1,7 +1,7 @@
 """Booleans and integers that are not codes: indices, shapes, token ids, masks. They are never rounded.
 
-A code is the nearest of a few numbers, so a neighbouring code may be as good. The neighbour of a right index is a wrong
-index, however large both are. Such tensors must equal the result computed from their inputs, or their node is wrong.
+A code stands for a rounded number, so an adjacent code may be just as good. An index that is off by one is wrong,
+however large it is. Such tensors must equal the result computed from their inputs, or their node is wrong.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from qdebug.model.thresholds.attribution import (
 )
 
 __all__ = [
+    "break_ties_as_recorded",
+    "count_reordered_ties",
+    "find_tensor_without_scale",
     "holds_few_bits",
     "holds_whole_numbers",
-    "lacks_scale",
     "picked_values",
-    "picks_of_equals",
     "rounds_nothing",
     "rounds_to_integers",
-    "with_ties_as_recorded",
 ]
 
 
@@ -49,7 +49,7 @@ def holds_whole_numbers(reference: Graph, backend: Graph, pair: Pair) -> bool:
     return not any(is_integer(dtype) and _may_be_codes(*side) for dtype, side in zip(dtypes, sides, strict=True))
 
 
-def lacks_scale(reference: Graph, backend: Graph, pair: Pair) -> str | None:
+def find_tensor_without_scale(reference: Graph, backend: Graph, pair: Pair) -> str | None:
     """Return the tensor of a pair that holds codes without a known scale while the other holds reals, or None.
 
     Args:
@@ -58,7 +58,7 @@ def lacks_scale(reference: Graph, backend: Graph, pair: Pair) -> str | None:
         pair: The two tensors.
     """
     sides = (reference, pair.reference), (backend, pair.backend)
-    bare = [_is_bare(*side) for side in sides]
+    bare = [_may_hold_codes_without_scale(*side) for side in sides]
     if bare[0] == bare[1]:
         return None  # codes are compared with codes, and reals with reals
     info = backend.tensors[pair.backend] if bare[0] else reference.tensors[pair.reference]
@@ -67,7 +67,7 @@ def lacks_scale(reference: Graph, backend: Graph, pair: Pair) -> str | None:
     return pair.reference if bare[0] else pair.backend
 
 
-def _is_bare(graph: Graph, tensor: str) -> bool:
+def _may_hold_codes_without_scale(graph: Graph, tensor: str) -> bool:
     """Return whether a tensor holds integers without a scale that may be codes."""
     if graph.tensors[tensor].quant is not None or not is_integer(graph.tensors[tensor].dtype or ""):
         return False
@@ -90,16 +90,19 @@ def _may_be_codes(graph: Graph, tensor: str) -> bool:
     waiting, visited = [tensor], {tensor}
     while waiting and len(visited) <= INTEGER_ORIGIN_MAX_TENSORS:
         name = waiting.pop()
-        deciding = _made_of(graph, name)
+        deciding = _deciding_inputs(graph, name)
         if deciding is None:
             return True
-        waiting += [above for above in deciding if above not in visited]
+        waiting += [name_upstream for name_upstream in deciding if name_upstream not in visited]
         visited.update(deciding)
     return bool(waiting)
 
 
-def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
-    """Return the inputs that decide whether a tensor holds codes, or None if it does, or if no input decides."""
+def _deciding_inputs(graph: Graph, tensor: str) -> tuple[str, ...] | None:
+    """Return the inputs that decide whether a tensor holds codes.
+
+    Returns () if it holds none, and None if it holds codes or may hold them whatever its inputs are.
+    """
     info = graph.tensors[tensor]
     dtype = info.dtype or ""
     if info.quant is not None:
@@ -126,7 +129,7 @@ def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
 
 
 def rounds_to_integers(node: Node) -> bool:
-    """Return whether an operator computes integers from real numbers, so that a neighbour may be just as right."""
+    """Return whether an operator rounds real numbers to integers, so that a result off by one may be just as right."""
     return operators.of(node.op).real_inside and node.attrs.get("mode", "linear") != "nearest"
 
 
@@ -136,7 +139,9 @@ def rounds_nothing(node: Node) -> bool:
     return row.rounds_nothing or row.casts or row.counts is not None
 
 
-def picks_of_equals(node: Node, values: Mapping[str, np.ndarray], replayed: np.ndarray, recorded: np.ndarray) -> int:
+def count_reordered_ties(
+    node: Node, values: Mapping[str, np.ndarray], replayed: np.ndarray, recorded: np.ndarray
+) -> int:
     """Count the indices that differ from the replay but point to an equal value: ties that were broken differently.
 
     Args:
@@ -156,18 +161,18 @@ def picks_of_equals(node: Node, values: Mapping[str, np.ndarray], replayed: np.n
     )
 
 
-def with_ties_as_recorded(
+def break_ties_as_recorded(
     node: Node, values: Mapping[str, np.ndarray], indices: np.ndarray, recorded: np.ndarray
 ) -> np.ndarray:
-    """Return indices in the recorded order of equal values, if the node leaves that order open.
+    """Return indices with ties broken as recorded, if the node does not specify the order of equal values.
 
-    ONNX defines the order. PyTorch and OpenVINO do not, unless an attribute asks for it. An index that occurs twice is
-    kept as it is, because no order of ties repeats one.
+    ONNX defines the order. PyTorch and OpenVINO do not, unless an attribute asks for it. Slices in which a
+    recorded index occurs twice are left unchanged, because no order of ties repeats an index.
 
     Args:
         node: The node.
         values: Its inputs.
-        indices: Indices from the node, in any order of ties.
+        indices: Indices computed by a replay of the node, with ties in any order.
         recorded: The recorded indices.
     """
     data = values.get(node.inputs[0]) if node.attrs.get("stable", 1) == 0 else None

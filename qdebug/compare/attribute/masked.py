@@ -7,10 +7,10 @@ import numpy as np
 from qdebug.model import Graph, operators
 from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOFTMAX_UNDERFLOW_DISTANCE
 
-__all__ = ["softmax_axes", "which_count"]
+__all__ = ["is_relevant_to_softmax", "softmax_axes"]
 
-_ALONG_ONE = 13
-"""First operator set in which Softmax normalizes along a single axis instead of all axes from a given one on."""
+_SINGLE_AXIS_OPSET = 13
+"""First operator set in which Softmax normalizes along its axis alone, not along all axes from it on."""
 
 
 def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None:
@@ -26,15 +26,15 @@ def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None
         return None
     if not all(operators.of(node.op).hides_small_values for node in readers):
         return None
-    version = graph.opset.get("", graph.opset.get("ai.onnx", _ALONG_ONE))
-    axes = {node.attrs.get("axis", -1 if version >= _ALONG_ONE else 1) for node in readers}
+    version = graph.opset.get("", graph.opset.get("ai.onnx", _SINGLE_AXIS_OPSET))
+    axes = {node.attrs.get("axis", -1 if version >= _SINGLE_AXIS_OPSET else 1) for node in readers}
     axis = axes.pop()
     if axes or not isinstance(axis, int) or not -rank <= axis < rank:
         return None
-    return (axis % rank,) if version >= _ALONG_ONE else tuple(range(axis % rank, rank))
+    return (axis % rank,) if version >= _SINGLE_AXIS_OPSET else tuple(range(axis % rank, rank))
 
 
-def which_count(reference: np.ndarray, codes: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+def is_relevant_to_softmax(reference: np.ndarray, codes: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """Return which elements matter to a Softmax: not those so far below their row's maximum that they become 0.
 
     Nor do the elements of a uniform row, for example one that a mask hides completely: Softmax gives the same result

@@ -63,7 +63,7 @@ class PlannedNode:
 
     @property
     def match_reason(self) -> str:
-        """A clause that the user can check."""
+        """Why the two tensors are paired, as a clause that the user can check."""
         return self.pair.reason
 
 
@@ -79,7 +79,7 @@ def plan(
         declared_graph: The backend's graph as recorded, whose operators are shown. None for the graph of the run.
     """
     graphs = reference.graph, backend.graph, declared_graph or backend.graph
-    return tuple(_planned(index, pair, *graphs) for index, pair in enumerate(alignment.pairs))
+    return tuple(_plan_pair(index, pair, *graphs) for index, pair in enumerate(alignment.pairs))
 
 
 def _has_floor(reference: Graph, backend: Graph, pair: Pair) -> bool:
@@ -89,7 +89,7 @@ def _has_floor(reference: Graph, backend: Graph, pair: Pair) -> bool:
     return clamps_at_zero(backend, pair.backend) or clamps_at_zero(reference, pair.reference)
 
 
-def _planned(index: int, pair: Pair, reference: Graph, backend: Graph, declared_graph: Graph) -> PlannedNode:
+def _plan_pair(index: int, pair: Pair, reference: Graph, backend: Graph, declared_graph: Graph) -> PlannedNode:
     node, info = declared_graph.producer(pair.backend), backend.tensors[pair.backend]
     return PlannedNode(
         index=index,

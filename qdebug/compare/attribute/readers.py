@@ -22,7 +22,7 @@ class ComparedReaders:
         self._readers: dict[str, list[str]] | None = None
 
     def of(self, tensor: str) -> Sequence[str]:
-        """Return the compared tensors that are computed from a tensor, with only tensors without a partner between."""
+        """Return the compared tensors that depend on a tensor directly or through tensors without a partner."""
         if self._readers is None:
             self._readers = {}
             for name in self._replays.pairs:

@@ -16,17 +16,22 @@ import numpy as np
 
 from qdebug.compare.align.clamps import code_span
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.layouts import in_reference_order, into_stored_order, layouts_of, plain_shape
+from qdebug.compare.align.layouts import in_reference_order, into_stored_order, layouts_of, permuted_shape
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.align.undeclared_quantization import computes_with_codes
-from qdebug.compare.attribute.backend_replay import codes_shared, read, real_values, without_kernel
-from qdebug.compare.attribute.band import allowed_error, finite_norm, held_unit
+from qdebug.compare.attribute.backend_replay import (
+    describe_missing_kernel,
+    load_input,
+    quant_shared_with_data,
+    real_values,
+)
+from qdebug.compare.attribute.band import allowed_error, finite_norm, unit_roundoff_of_values
 from qdebug.compare.attribute.code_spans import reference_codes
 from qdebug.compare.attribute.declared_format import declared_unit
-from qdebug.compare.attribute.grid_rounding import half_code, is_weight, telling_values
-from qdebug.compare.attribute.integer_tensors import lacks_scale
+from qdebug.compare.attribute.grid_rounding import half_step_of_8_bits, is_weight, min_values_for_grid
+from qdebug.compare.attribute.integer_tensors import find_tensor_without_scale
 from qdebug.compare.attribute.plan import PlannedNode
-from qdebug.compare.attribute.rounding import ConstantRounding, hair, scales_by_constants, shared_constants
+from qdebug.compare.attribute.rounding import ConstantRounding, float32_slack, scales_by_constants, shared_constants
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError, NoKernelError, NoScaleError, NotRecordedError
 from qdebug.model import Node, operators
@@ -75,7 +80,7 @@ class _Pass:
 
     Args:
         fed: Inputs of the segment by reference tensor, in the model's dimension order.
-        names: The same tensors by the roots of their classes.
+        names: The same reference tensors by their roots.
         constants: Constants read so far, as stored.
         last: The tensor that the segment ends in.
         place: Sample and step.
@@ -83,8 +88,8 @@ class _Pass:
         saturate: Whether to clip to the range of the reference's codes.
         coded: Whether to round each tensor that is quantized in the reference to its codes.
         rounded: Applied to both factors of each product, or None.
-        after: Applied to each real result, together with its tensor.
-        depth: Number of consecutive nodes that compute a constant.
+        after: Returns the result to use instead of each real result. Takes the tensor and its values.
+        depth: Number of nested replays of nodes that compute a constant.
     """
 
     fed: Mapping[str, np.ndarray]
@@ -112,8 +117,8 @@ class ReferenceReplay:
         ref: The reference run.
         be: The backend run.
         pairs: All pairs by backend tensor.
-        reference: Rounding of the reference's constants.
-        backend: Rounding of the backend's constants.
+        reference: Formats that the reference's constants were rounded to.
+        backend: Formats that the backend's constants were rounded to.
         unequal: Samples in which a backend tensor, compared in a single step, is known to differ from its partner.
     """
 
@@ -121,7 +126,7 @@ class ReferenceReplay:
         self.ref, self.be = ref, be
         self.pairs = {pair.backend: pair for pair in pairs}
         views = {pair.reference: pair.reference_view for pair in pairs if pair.reference_view}
-        # Tensors that the reference stores in another order than the model.
+        # Layouts of tensors that the reference stores in a different dimension order than the model.
         self._layouts = {
             **layouts_of(ref),
             **views,
@@ -130,10 +135,10 @@ class ReferenceReplay:
         self.unequal = set[tuple[str, int]]()
 
     @cached_property
-    def telling(self) -> int:
+    def min_grid_values(self) -> int:
         """How many distinct values determine a grid if the backend stores real values instead of codes, or 0."""
         backend = self.be.recording
-        return 0 if computes_with_codes(backend) else telling_values(backend)
+        return 0 if computes_with_codes(backend) else min_values_for_grid(backend)
 
     @cached_property
     def _partners(self) -> Mapping[str, str]:
@@ -167,7 +172,7 @@ class ReferenceReplay:
             coded: Round each tensor that is quantized in the reference to its codes.
             instead: Real values that replace some constants.
             rounded: Applied to both factors of each product, or None.
-            after: Applied to each real result, together with its tensor.
+            after: Returns the result to use instead of each real result. Takes the tensor and its values.
 
         Returns:
             Real values in the dimension order of the comparison.
@@ -226,7 +231,7 @@ class ReferenceReplay:
     def reads_equal(self, segment: Segment, place: tuple[int, int]) -> bool:
         """Return whether all inputs of a segment have equal real values on both sides."""
         reference = self.ref.recording
-        if segment.elsewhere or not all(reference.has(name, *place) for name in segment.feeds):
+        if segment.has_extra_inputs or not all(reference.has(name, *place) for name in segment.feeds):
             return False
         if any((tensor, place[0]) in self.unequal for tensor in segment.feeds.values()):
             return False
@@ -246,7 +251,7 @@ class ReferenceReplay:
     def with_rounded_weight(self, pair: Pair, segment: Segment, place: tuple[int, int]) -> np.ndarray | None:
         """Replay the reference's nodes with the backend's weight, if it is a rounded version of the reference's weight.
 
-        The effect of weight rounding on sums is then known exactly. Errors add up if there are many small weights and
+        This gives the exact effect of weight rounding on sums, whose errors add up if there are many small weights and
         the data have one sign.
 
         Returns:
@@ -267,8 +272,8 @@ class ReferenceReplay:
     def weight_error(self, reference_node: Node, backend_node: Node, other_nodes: Sequence[Node]) -> np.ndarray | None:
         """Return the error of each element of the backend's weight, if every element lies within half a step.
 
-        It is 0 if the reference was rounded in the same way. Knowing the error exactly leaves less room for errors not
-        caused by rounding.
+        It is 0 if the reference was rounded in the same way. The less error rounding explains, the smaller an
+        unexplained error can be detected.
 
         Args:
             reference_node: The reference's product.
@@ -297,7 +302,7 @@ class ReferenceReplay:
             reference_weight
         )
         half = self.backend.half_steps(backend_node.inputs[1])
-        if np.any(error > (1 + LSB_SLACK) * half + 2 * hair(reference_weight)):
+        if np.any(error > (1 + LSB_SLACK) * half + 2 * float32_slack(reference_weight)):
             return None
         return np.asarray(np.minimum(error, half), half.dtype)
 
@@ -306,7 +311,8 @@ class ReferenceReplay:
     ) -> np.ndarray:
         """Estimate the error of each element caused by rounding sums, and constants on either side.
 
-        Clipping of intermediate tensors by the reference's codes is included if the backend does not have these codes.
+        Includes the clipping of intermediate tensors to the ranges of the reference's codes, which the backend may
+        lack.
 
         Args:
             pair: The pair that the segment ends in.
@@ -325,8 +331,10 @@ class ReferenceReplay:
         names = {name for node in segment.own for name in node.inputs if name and self.be.folds(name)}
         noise = _Noise(
             rng=np.random.default_rng(_SEED),
-            constants=max(self.backend.narrowest(names), declared_unit(self.be.recording)),
-            results=max(held_unit(self.be.recording.load(pair.backend, *place)), declared_unit(self.be.recording)),
+            constants=max(self.backend.coarsest_unit_roundoff(names), declared_unit(self.be.recording)),
+            results=max(
+                unit_roundoff_of_values(self.be.recording.load(pair.backend, *place)), declared_unit(self.be.recording)
+            ),
             shared=shared_constants((self.ref, self.be), segment),
             on_codes=on_codes,
         )
@@ -335,19 +343,19 @@ class ReferenceReplay:
             return deviation
         unsaturated = self.values(pair, segment, place, saturate=False)
         with np.errstate(invalid="ignore", over="ignore"):
-            cut_off = np.nan_to_num(np.subtract(unsaturated, plain, dtype=np.float64), nan=0, posinf=0, neginf=0)
-        return np.asarray(np.hypot(deviation, cut_off))
+            clipping_error = np.nan_to_num(np.subtract(unsaturated, plain, dtype=np.float64), nan=0, posinf=0, neginf=0)
+        return np.asarray(np.hypot(deviation, clipping_error))
 
     def _load_segment_input(self, name: str, tensor: str, place: tuple[int, int]) -> np.ndarray:
         """Return the backend's values of a segment's input, in the model's dimension order."""
         entry = self.pairs[tensor]
-        bare = lacks_scale(self.ref.recording.graph, self.be.recording.graph, entry)
-        if bare is not None:
-            raise NoScaleError(f"No scale was recorded for its input {bare!r}.")
-        shape = plain_shape(self.ref.recording.load(entry.reference, *place).shape, entry.reference_view)
+        unscaled = find_tensor_without_scale(self.ref.recording.graph, self.be.recording.graph, entry)
+        if unscaled is not None:
+            raise NoScaleError(f"No scale was recorded for its input {unscaled!r}.")
+        shape = permuted_shape(self.ref.recording.load(entry.reference, *place).shape, entry.reference_view)
         shared = in_reference_order(real_values(self.be.recording, tensor, place), entry.backend_view, shape)
         if shared.shape != shape and has_same_elements(shared.shape, shape):
-            shared = shared.reshape(shape)  # axes are counted in this shape, extents of 1 included
+            shared = shared.reshape(shape)  # the nodes' axes refer to this shape, dimensions of size 1 included
         if entry.reference_view == self._layouts.get(name):
             return shared
         shared = into_stored_order(shared, entry.reference_view)
@@ -357,48 +365,52 @@ class ReferenceReplay:
         opset = self.ref.recording.graph.opset
         with recorded_limits(self.ref.recording, replay_pass.place):
             return run_segment(
-                nodes, output, opset, partial(self._read_input, replay_pass), partial(self._run, replay_pass)
+                nodes, output, opset, partial(self._read_input, replay_pass), partial(self._run_node, replay_pass)
             )
 
     def _read_input(self, replay_pass: _Pass, form: Node, name: str) -> np.ndarray:
         """Return an input that no earlier node of the segment computes, as the reference stores it."""
         recording, classes = self.ref.recording, self.ref
         source = name if name in replay_pass.fed else replay_pass.names.get(classes.root(name), "")
-        takes_codes, unsaid = operators.of(form.op).takes_codes, recording.graph.tensors[name].quant is None
-        if (takes_codes and (not source or classes.folds(name))) or (unsaid and codes_shared(recording, form, name)):
-            return read(recording, (0, 0), form, name)
+        takes_codes, has_no_quant = operators.of(form.op).takes_codes, recording.graph.tensors[name].quant is None
+        if (takes_codes and (not source or classes.folds(name))) or (
+            has_no_quant and quant_shared_with_data(recording, form, name)
+        ):
+            return load_input(recording, (0, 0), form, name)
         if source:
-            values = replay_pass.fed[source] if source == name else self._in_form(name, replay_pass.fed[source])
+            values = (
+                replay_pass.fed[source] if source == name else self._reshape_as_recorded(name, replay_pass.fed[source])
+            )
             return into_stored_order(values, self._layouts.get(name))
         if name not in replay_pass.constants and classes.depends_on_shapes(name):
-            replay_pass.constants[name] = self._extents(name, replay_pass)
+            replay_pass.constants[name] = self._load_shape_tensor(name, replay_pass)
         if name not in replay_pass.constants:
-            valued = name in operators.valued_inputs(form)
-            replay_pass.constants[name] = self._constant(
-                name, replay_pass if valued else replace(replay_pass, noise=None)
+            is_valued = name in operators.valued_inputs(form)
+            replay_pass.constants[name] = self._load_constant(
+                name, replay_pass if is_valued else replace(replay_pass, noise=None)
             )
         return replay_pass.constants[name]
 
-    def _extents(self, name: str, replay_pass: _Pass) -> np.ndarray:
+    def _load_shape_tensor(self, name: str, replay_pass: _Pass) -> np.ndarray:
         """Return a tensor computed only from shapes, as recorded by the backend if it was compared."""
         partner = self._partners.get(self.ref.root(name))
         if partner is None or not self.be.recording.has(partner, *replay_pass.place):
             return real_values(self.ref.recording, name, replay_pass.place)
         return self._load_segment_input(name, partner, replay_pass.place)
 
-    def _in_form(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Return values in the shape of another form of their tensor. A runtime may drop and restore a batch axis."""
+    def _reshape_as_recorded(self, name: str, array: np.ndarray) -> np.ndarray:
+        """Reshape values to the recorded shape of a tensor. A runtime may drop and restore a batch axis."""
         if not self.ref.recording.has(name):
             return array
-        shape = plain_shape(shape_of(self.ref.recording, name), self._layouts.get(name))
+        shape = permuted_shape(shape_of(self.ref.recording, name), self._layouts.get(name))
         return in_reference_order(array, None, shape)
 
-    def _run(
+    def _run_node(
         self, replay_pass: _Pass, node: Node, form: Node, opset: Mapping[str, int], inputs: Mapping[str, np.ndarray]
     ) -> Mapping[str, np.ndarray]:
         """Compute a reference node on tensors in the dimension order of the reference."""
         row, noise, source = operators.of(node.op), replay_pass.noise, next(iter(node.inputs), "")
-        if row.casts and self.ref.handed_on(node) == source and not self.ref.folds(source):
+        if row.casts and self.ref.passed_on_input(node) == source and not self.ref.folds(source):
             return {node.outputs[0]: inputs[source]}  # a cast to another float format keeps the real numbers
         if row.takes_codes:
             if noise is None:
@@ -412,8 +424,8 @@ class ReferenceReplay:
                 disturbed=lambda name, size, _: draw_offsets(noise.rng, size, half.get(name, 0.0)),
             )
         if not has_kernel(form.op, form.domain):
-            raise NoKernelError(without_kernel(node))
-        results = dict(run_form(node, form, opset, _factors_rounded(form, inputs, replay_pass.rounded)))
+            raise NoKernelError(describe_missing_kernel(node))
+        results = dict(run_form(node, form, opset, _round_factors(form, inputs, replay_pass.rounded)))
         for name, array in results.items():
             if array.dtype.kind != "f":
                 continue
@@ -421,7 +433,7 @@ class ReferenceReplay:
                 allowed_norm = allowed_error(form, inputs, array, opset, FLOAT32_UNIT_ROUNDOFF)
                 results[name] = _add_random_errors(array, allowed_norm, noise)
                 if noise.on_codes:
-                    results[name] = disturb_values(noise.rng, results[name], half_code(array))
+                    results[name] = disturb_values(noise.rng, results[name], half_step_of_8_bits(array))
             if replay_pass.after is not None:
                 results[name] = replay_pass.after(name, results[name])
             span = code_span(self.ref, name)
@@ -433,11 +445,11 @@ class ReferenceReplay:
                 )
         return results
 
-    def _constant(self, name: str, replay_pass: _Pass) -> np.ndarray:
+    def _load_constant(self, name: str, replay_pass: _Pass) -> np.ndarray:
         noise = replay_pass.noise
         real_values_of_constant = real_values(self.ref.recording, name)
         if noise is not None and noise.on_codes and is_weight(real_values_of_constant):
-            return disturb_values(noise.rng, real_values_of_constant, half_code(real_values_of_constant))
+            return disturb_values(noise.rng, real_values_of_constant, half_step_of_8_bits(real_values_of_constant))
         if noise is None or real_values_of_constant.dtype.kind != "f" or name in noise.shared:
             return real_values_of_constant
         computed = self._replay_constant(name, replay_pass, noise) if noise.constants > FLOAT32_UNIT_ROUNDOFF else None
@@ -445,7 +457,8 @@ class ReferenceReplay:
             return computed
         steps = self.reference.half_steps(name)
         if noise.constants > FLOAT32_UNIT_ROUNDOFF:
-            inexact = ~_is_exact_in(real_values_of_constant, noise.constants)  # an exponent of 2 is exact in any format
+            # a power of two, for example, is exact in any format
+            inexact = ~_is_exact_in(real_values_of_constant, noise.constants)
             steps = np.maximum(steps, np.abs(real_values_of_constant) * noise.constants * inexact)
         return disturb_values(noise.rng, real_values_of_constant, steps)
 
@@ -465,7 +478,7 @@ class ReferenceReplay:
             return None
 
 
-def _factors_rounded(
+def _round_factors(
     form: Node, inputs: Mapping[str, np.ndarray], rounded: Callable[[np.ndarray], np.ndarray] | None
 ) -> Mapping[str, np.ndarray]:
     """Round both factors of a product."""

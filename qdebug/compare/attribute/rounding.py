@@ -13,7 +13,7 @@ import numpy as np
 
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.attribute.backend_replay import real_values
-from qdebug.compare.attribute.band import held_unit
+from qdebug.compare.attribute.band import unit_roundoff_of_values
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, QuantParams, operators
@@ -33,7 +33,7 @@ from qdebug.replay.segment import run_form
 
 __all__ = [
     "ConstantRounding",
-    "hair",
+    "float32_slack",
     "scales_by_constants",
     "shared_constants",
 ]
@@ -49,28 +49,29 @@ class ConstantRounding:
     def __init__(self, run: IndexedRecording) -> None:
         self._run = run
 
-    def unit(self, name: str) -> float:
-        """Return the unit roundoff of the narrowest format that any form of a constant was rounded to.
+    def unit_roundoff(self, name: str) -> float:
+        """Return the unit roundoff of the narrowest format that a constant, or a copy of it, was rounded to.
 
-        A constant with too few elements to decide is assumed to be rounded like the network's large constants, if its
-        elements fit that format.
+        A constant with too few elements to show its format is assumed to be rounded like the network's large constants,
+        if its elements fit that format.
         """
         recording = self._run.recording
         arrays = [recording.load(form) for form in self._run.members(name) if recording.has(form)]
         floats = [array for array in arrays if is_float(logical_name(array.dtype))]
-        own_unit = max((held_unit(array) for array in floats), default=FLOAT32_UNIT_ROUNDOFF)
-        if own_unit <= FLOAT32_UNIT_ROUNDOFF < self._usual and any(
-            held_unit(array, narrowest=self._usual) > FLOAT32_UNIT_ROUNDOFF for array in floats
+        own_unit = max((unit_roundoff_of_values(array) for array in floats), default=FLOAT32_UNIT_ROUNDOFF)
+        if own_unit <= FLOAT32_UNIT_ROUNDOFF < self._usual_unit_roundoff and any(
+            unit_roundoff_of_values(array, narrowest=self._usual_unit_roundoff) > FLOAT32_UNIT_ROUNDOFF
+            for array in floats
         ):
-            return self._usual
+            return self._usual_unit_roundoff
         return own_unit
 
     @cached_property
-    def _usual(self) -> float:
+    def _usual_unit_roundoff(self) -> float:
         """Unit roundoff of the format of most large float constants.
 
-        Constants computed in the graph do not count because they were not rounded to it, nor do whole numbers because
-        they fit any format.
+        Constants that the graph computes do not count because they were not rounded to the format. Whole numbers do not
+        count because they fit any format.
         """
         recording, graph = self._run.recording, self._run.recording.graph
         names = [name for name in recording.names if graph.is_constant(name) and recording.has(name)]
@@ -81,29 +82,29 @@ class ConstantRounding:
             for array in arrays
             if array.size >= CONSTANT_EVIDENCE_MIN_ELEMENTS and is_float(logical_name(array.dtype))
         ]
-        telling = (array for array in sorted(arrays, key=lambda array: -array.size) if not _is_whole(array))
-        units = sorted(held_unit(array) for array in islice(telling, FORMAT_VOTE_CONSTANTS))
+        fractional_arrays = (array for array in sorted(arrays, key=lambda array: -array.size) if not _is_whole(array))
+        units = sorted(unit_roundoff_of_values(array) for array in islice(fractional_arrays, FORMAT_VOTE_CONSTANTS))
         return units[(len(units) - 1) // 2] if units else FLOAT32_UNIT_ROUNDOFF
 
     def format(self, name: str) -> ShortFormat | None:
-        """Return the short format that a constant was rounded to: by its digits, or the network's if it fits."""
+        """Return the short format that a constant's digits show, or else the network's usual format if it fits."""
         values = self._run.recording.load(name)
         narrow_format = format_of(values)
         return (
-            detect_rounded_format(values, known_unit=self._usual)
-            if narrow_format is None and self._usual > FLOAT32_UNIT_ROUNDOFF
+            detect_rounded_format(values, known_unit=self._usual_unit_roundoff)
+            if narrow_format is None and self._usual_unit_roundoff > FLOAT32_UNIT_ROUNDOFF
             else narrow_format
         )
 
     def half_steps(self, name: str, *, any_scale: bool = False) -> np.ndarray:
-        """Return half a step for each element of a constant, of its codes or of a float format coarser than float32.
+        """Return half the rounding step of each element of a constant: of its codes, or of a format below float32.
 
-        Rounding does not explain a scale that leaves most codes unused. In that case the step is what the constant's
-        own range needs, per channel if scales are per channel.
+        A scale that leaves most codes unused is not the result of rounding. The step that the constant's own range
+        needs is then used instead, per channel if the scales are per channel.
 
         Args:
             name: The constant.
-            any_scale: Accept the constant's step whatever it is.
+            any_scale: Whether to use the constant's own step, however many codes it leaves unused.
 
         Raises:
             RecordingError: It was not recorded.
@@ -117,7 +118,7 @@ class ConstantRounding:
                 needed = None if any_scale else _needed_step(quant, values)
                 steps = steps if needed is None else np.where(steps > COARSE_SCALE_RATIO * needed, needed, steps)
                 return np.broadcast_to(steps, values.shape) / np.float32(2)
-        unit = self.unit(name)
+        unit = self.unit_roundoff(name)
         if unit > FLOAT32_UNIT_ROUNDOFF:
             return np.asarray(np.abs(values) * np.float32(unit) + np.float32(FLOAT16_FLOOR))
         return np.zeros(values.shape, np.float32)
@@ -131,14 +132,14 @@ class ConstantRounding:
                 return np.unique(recording.load(form)).size, quant.qmax - quant.qmin + 1
         return None
 
-    def narrowest(self, names: set[str]) -> float:
+    def coarsest_unit_roundoff(self, names: set[str]) -> float:
         """Return the largest unit roundoff among the given constants and the bulk of the network's constants.
 
-        In a network with a narrow format, a constant that does not fit the format was computed from several rounded
-        constants. A node without constants may have one folded into an attribute, such as the factor of a fused
-        product.
+        The network's constants count because, in a network with a narrow format, a constant that does not fit the
+        format was computed from several rounded constants. A node without constants may have one folded into an
+        attribute, such as the factor of a fused product.
         """
-        return max((self._usual, *map(self.unit, names)))
+        return max((self._usual_unit_roundoff, *map(self.unit_roundoff, names)))
 
 
 def _is_whole(values: np.ndarray) -> bool:
@@ -147,7 +148,10 @@ def _is_whole(values: np.ndarray) -> bool:
 
 
 def _needed_step(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
-    """Return the step that a constant's range needs, in a broadcastable shape, or None if its scale is prescribed."""
+    """Return the step that a constant's range needs, in a broadcastable shape.
+
+    None if the scale is prescribed, as that of a bias is, or the constant has too few elements.
+    """
     if (
         quant.qmin is None
         or quant.qmax is None
@@ -165,22 +169,26 @@ def _needed_step(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
 
 
 def _broadcast_scale(quant: QuantParams, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the scale in a shape that broadcasts over its tensor, repeated for each element of a block."""
+    """Return the scale in a shape that broadcasts over its tensor, the scale of a block once per element."""
     scale, rank = np.asarray(quant.scale, np.float32), len(shape)
     if quant.axis is None or scale.size == 1:
         return scale.reshape((1,) * rank) if scale.size == 1 else scale
     axis = quant.axis % rank
     if scale.ndim == 1:
         scale = scale.reshape([scale.size if at == axis else 1 for at in range(rank)])
-    return scale if quant.block_size is None else np.repeat(scale, quant.block_size, axis)[_up_to(axis, shape)]
+    return (
+        scale
+        if quant.block_size is None
+        else np.repeat(scale, quant.block_size, axis)[_slices_to_end_of_axis(axis, shape)]
+    )
 
 
-def _up_to(axis: int, shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return slices that cut off the part of the last block that lies beyond the end of an axis."""
+def _slices_to_end_of_axis(axis: int, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return slices that drop the part of the last block beyond the end of an axis."""
     return tuple(slice(size if at == axis else None) for at, size in enumerate(shape))
 
 
-def hair(real: np.ndarray) -> np.ndarray:
+def float32_slack(real: np.ndarray) -> np.ndarray:
     """Return the float32 slack of each element of a constant, an error too small to reveal its origin.
 
     It covers the rounding of the element and of the largest element. A channel that training left at 1e-35 next to
@@ -202,17 +210,17 @@ def shared_constants(sides: tuple[IndexedRecording, IndexedRecording], segment: 
 
     Such a constant was rounded once for both sides.
     """
-    real, backend_constants = (
-        _constants(run, nodes) for run, nodes in zip(sides, (segment.nodes, segment.own), strict=True)
+    reference_constants, backend_constants = (
+        _load_float_constants(run, nodes) for run, nodes in zip(sides, (segment.nodes, segment.own), strict=True)
     )
     return frozenset(
         name
-        for name, array in real.items()
+        for name, array in reference_constants.items()
         if any(_is_same_constant(array, candidate) for candidate in backend_constants.values())
     )
 
 
-def _constants(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
+def _load_float_constants(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
     names = {name for node in nodes for name in node.inputs if name and run.folds(name)}
     arrays = {name: _constant_values(run, name) for name in names}
     return {name: array for name, array in arrays.items() if array is not None and array.dtype.kind == "f"}
@@ -226,8 +234,8 @@ def _constant_values(run: IndexedRecording, name: str, depth: int = 0) -> np.nda
     if node is None or depth >= COMPUTED_CONSTANT_MAX_NODES:
         return None
     form, opset = real_form(node, run.graph.opset)
-    values = {each: _constant_values(run, each, depth + 1) for each in form.inputs if each}
-    known_values = {each: array for each, array in values.items() if array is not None}
+    values = {input_name: _constant_values(run, input_name, depth + 1) for input_name in form.inputs if input_name}
+    known_values = {input_name: array for input_name, array in values.items() if array is not None}
     if len(known_values) != len(values):
         return None
     try:

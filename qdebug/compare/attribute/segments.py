@@ -29,7 +29,7 @@ class Segment:
     nodes: tuple[Node, ...]
     feeds: Mapping[str, str]
     own: tuple[Node, ...] = ()
-    elsewhere: bool = False
+    has_extra_inputs: bool = False
     scaling: tuple[Node, ...] = ()
 
     def nodes_except(self, node: Node) -> list[Node]:
@@ -37,7 +37,12 @@ class Segment:
         return [other for other in self.nodes if other is not node]
 
     def without(self, left_out: Collection[Node], pair: Pair) -> tuple[Pair, Segment]:
-        """Return the segment without some single-input nodes of the reference, and the pair that it then ends in."""
+        """Return the segment without some single-input nodes of the reference, and the pair that it then ends in.
+
+        Args:
+            left_out: The reference nodes to leave out. Each passes its first input on as its first output.
+            pair: The pair that the segment ends in.
+        """
         source_of = {node.outputs[0]: node.inputs[0] for node in left_out}
 
         def source(name: str) -> str:
@@ -65,7 +70,7 @@ class Segment:
         return [node for node in products if node not in self.scaling] if len(products) > 1 else products
 
     @property
-    def wide(self) -> bool:
+    def has_several_nodes(self) -> bool:
         """Whether several backend nodes are judged together because the tensors between them have no partner."""
         return len(self.own) > 1
 
@@ -100,7 +105,12 @@ class SegmentFinder:
         casts = self._casts_between(pair.reference, feeds) if all(map(_is_cast, nodes)) else ()
         reference_nodes = casts or self._nodes_between(pair.reference, ends.__contains__)
         if reference_nodes is not None:
-            return Segment(nodes=reference_nodes, feeds=feeds, own=nodes, scaling=self._scaling(reference_nodes, nodes))
+            return Segment(
+                nodes=reference_nodes,
+                feeds=feeds,
+                own=nodes,
+                scaling=self._find_scaling_products(reference_nodes, nodes),
+            )
         start, partners = self._ref.root(pair.reference), self._partners
         reference_nodes = self._nodes_between(
             pair.reference, lambda root: root in ends or (root in partners and root != start)
@@ -113,18 +123,20 @@ class SegmentFinder:
             for root, name in data_inputs.items()
             if root in partners and root not in {start, *ends}
         }
-        scaling = self._scaling(reference_nodes, nodes)
+        scaling = self._find_scaling_products(reference_nodes, nodes)
         return Segment(
-            nodes=reference_nodes, feeds={**feeds, **further_feeds}, own=nodes, elsewhere=True, scaling=scaling
+            nodes=reference_nodes, feeds={**feeds, **further_feeds}, own=nodes, has_extra_inputs=True, scaling=scaling
         )
 
-    def _scaling(self, reference_nodes: Sequence[Node], backend_nodes: Sequence[Node]) -> tuple[Node, ...]:
+    def _find_scaling_products(
+        self, reference_nodes: Sequence[Node], backend_nodes: Sequence[Node]
+    ) -> tuple[Node, ...]:
         """Return the products whose weight has one element per channel."""
         sides = (self._ref.recording.graph, reference_nodes), (self._be.recording.graph, backend_nodes)
         return tuple(node for graph, nodes in sides for node in nodes if _scales_channels(graph, node))
 
     def _backend_part(self, output: str) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
-        """Return the backend's nodes between a tensor and the compared tensors upstream, and those tensors."""
+        """Return the backend's nodes between a tensor and the compared tensors upstream, and these compared tensors."""
         graph = self._be.recording.graph
         nodes_by_name: dict[str, Node] = {}
         entries: dict[str, None] = {}
@@ -142,7 +154,7 @@ class SegmentFinder:
                     entries[name] = None
                 else:
                     waiting.append(name)
-        return _in_order(nodes_by_name.values(), graph), tuple(entries)
+        return _sort_topologically(nodes_by_name.values(), graph), tuple(entries)
 
     def _casts_between(self, output: str, feeds: Collection[str]) -> tuple[Node, ...]:
         """Return the casts that make a tensor of one of the given tensors, or () if other nodes take part.
@@ -172,7 +184,7 @@ class SegmentFinder:
             if node.name not in nodes_by_name:
                 nodes_by_name[node.name] = node
                 waiting += self._ref.data_inputs(node)
-        return _in_order(nodes_by_name.values(), graph)
+        return _sort_topologically(nodes_by_name.values(), graph)
 
 
 def main_node(node: Node, segment: Segment) -> Node | None:
@@ -193,5 +205,5 @@ def _scales_channels(graph: Graph, node: Node) -> bool:
     return shape is not None and None not in shape and math.prod(extent or 0 for extent in shape) == groups
 
 
-def _in_order(nodes: Iterable[Node], graph: Graph) -> tuple[Node, ...]:
+def _sort_topologically(nodes: Iterable[Node], graph: Graph) -> tuple[Node, ...]:
     return tuple(sorted(nodes, key=lambda node: graph.position(next(name for name in node.outputs if name)) or 0))

@@ -10,7 +10,7 @@ __all__ = ["changed_row"]
 
 
 def changed_row(evidence: Evidence) -> Finding | None:
-    """Find that a later step changed a row of the backend's cache."""
+    """Report that a later step changed a row of the backend's cache."""
     rows = evidence.changed_rows
     if not rows:
         return None

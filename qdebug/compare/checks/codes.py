@@ -12,16 +12,16 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apa
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR
 from qdebug.numerics.code_loss import CodeLoss
 
-__all__ = ["range_fits", "saturation", "scale_fits"]
+__all__ = ["coarse_scale", "narrow_range", "saturation"]
 
 _BY_MASK = "the mask value uses up the code range"
 
 
-def range_fits(of: Measured) -> Finding | None:
+def narrow_range(measured: Measured) -> Finding | None:
     """Find a range so narrow that clipping loses too much of the reference's values."""
-    clipped = None if of.attribution is None else of.attribution.saturation_error
+    clipped = None if measured.attribution is None else measured.attribution.saturation_error
     return _loss_finding(
-        of,
+        measured,
         clipped,
         DEFAULT_MIN_SQNR,
         FindingKind.SATURATION,
@@ -29,21 +29,21 @@ def range_fits(of: Measured) -> Finding | None:
     )
 
 
-def scale_fits(of: Measured) -> Finding | None:
+def coarse_scale(measured: Measured) -> Finding | None:
     """Find a scale so large that rounding to codes loses too much of the reference's values."""
-    coded = None if of.attribution is None else of.attribution.quantization_error
+    coded = None if measured.attribution is None else measured.attribution.quantization_error
     return _loss_finding(
-        of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounding {} to its codes", "the scale is too large")
+        measured, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounding {} to its codes", "the scale is too large")
     )
 
 
 def _loss_finding(
     measured: Measured, error: CodeLoss | None, floor: float, kind: FindingKind, words: tuple[str, str]
 ) -> Finding | None:
-    """Find that quantizing the reference's values to the codes loses too much.
+    """Report that quantizing the reference's values to the codes loses too much.
 
-    An earlier loss is mentioned but is no excuse: these codes lose as much whatever reaches them. It does excuse a node
-    that passes the loss on without rounding.
+    A loss upstream is mentioned but does not excuse the node, whose codes lose as much on exact inputs. It excuses only
+    a node that passes the loss on without rounding.
     """
     stats, attribution = measured.stats, measured.attribution
     own_error = None if attribution is None else attribution.arithmetic_unsaturated
@@ -53,16 +53,16 @@ def _loss_finding(
         return None
     if not error.mismatches or error.sqnr_db is None or not error.sqnr_db < floor:
         return None
-    arriving = attribution.arriving or attribution.propagated
-    before = None if arriving is None else arriving.rmse
+    relevant_propagated = attribution.relevant_propagated or attribution.propagated
+    upstream_rmse = None if relevant_propagated is None else relevant_propagated.rmse
     values = f"the reference's {'unmasked ' if attribution.hidden else ''}values"
     level_text = f"{words[0].format(values)} leaves an SQNR of {apart(error.sqnr_db, floor)} dB"
     sentence = f"{level_text}, below {floor:g} dB; {_BY_MASK if attribution.hidden else words[1]}"
-    if before is not None and error.rmse is not None and error.rmse <= before:
+    if upstream_rmse is not None and error.rmse is not None and error.rmse <= upstream_rmse:
         if not own_error.rmse:  # the node only passes codes on, so an earlier node lost the precision
-            handed_on = f"{level_text}, but its inputs already have as large an error"
+            passed_on = f"{level_text}, but its inputs already have as large an error"
             return replace(
-                breach(measured.name, kind, handed_on, judged=(error.sqnr_db, floor, "dB")),
+                breach(measured.name, kind, passed_on, judged=(error.sqnr_db, floor, "dB")),
                 role=FindingRole.EXCUSE,
             )
         sentence += "; its inputs already have as large an error"
@@ -71,11 +71,14 @@ def _loss_finding(
 
 def saturation(measured: Measured) -> Finding | None:
     """Find more clipped values than the user allows."""
-    most, rails = measured.limits.max_saturation, measured.rails
-    if most is None or rails is None or not rails.total:
+    max_clipped, rails = measured.limits.max_saturation, measured.rails
+    if max_clipped is None or rails is None or not rails.total:
         return None
     share = rails.clipped / rails.total
-    if not share > most:
+    if not share > max_clipped:
         return None
-    sentence = f"its code range clips {apart(share, most)} of the reference's values, more than the limit of {most:g}"
-    return breach(measured.name, FindingKind.SATURATION, sentence, judged=(share, most, "of all values"), given=True)
+    clause = f"its code range clips {apart(share, max_clipped)} of the reference's values"
+    sentence = f"{clause}, more than the limit of {max_clipped:g}"
+    return breach(
+        measured.name, FindingKind.SATURATION, sentence, judged=(share, max_clipped, "of all values"), given=True
+    )

@@ -1,4 +1,4 @@
-"""Checks whether values near zero became exactly zero, because of a coarse step or although others are correct."""
+"""Checks whether values near zero became exactly zero: for a coarse step, or although the other values are right."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["dead_channels", "dead_zone"]
 
 
 def dead_zone(evidence: Evidence) -> Finding | None:
-    """Find that a node outputs zero for all values within some distance of zero, and is right beyond it.
+    """Report that a node outputs zero for all values within some distance of zero, and is right beyond it.
 
-    The distance lies between the largest replayed value that became zero and the smallest that did not. If a value that
-    survived is nearer to zero than one that did not, there is no such distance.
+    The distance lies between the largest replayed value that became zero and the smallest that did not. There is no
+    such distance if a smaller value than the first did not become zero.
     """
     attribution, coded = evidence.attribution, evidence.entry.quant is not None
     zone = evidence.dead_zone if evidence.diverges else None
@@ -42,13 +42,13 @@ def dead_zone(evidence: Evidence) -> Finding | None:
 
 
 def dead_channels(evidence: Evidence) -> Finding | None:
-    """Find channels that rounding makes all zero: every value in the channel is smaller than the step of the tensor."""
+    """Find channels that are rounded to zero because every value in them is smaller than the step of the tensor."""
     dead, quant = evidence.dead_channels, evidence.entry.quant
     if dead is None or quant is None:
         return None
     channels, largest, total = dead
     noun, are = ("channel", "is") if len(channels) == 1 else ("channels", "are")
-    clause = f"{noun} {_ranges(channels)} {are} rounded to zero entirely"
+    clause = f"{noun} {_format_ranges(channels)} {are} rounded to zero entirely"
     step = float(quant.scale[0])
     return Finding(
         kind=FindingKind.DEAD_ZONE,
@@ -62,10 +62,10 @@ def dead_channels(evidence: Evidence) -> Finding | None:
     )
 
 
-def _ranges(places: Sequence[int], *, limit: int = 6) -> str:
+def _format_ranges(positions: Sequence[int], *, limit: int = 6) -> str:
     """Write positions as ranges, such as "2..9, 12". If there are many ranges, write only the first few."""
-    breaks = [at for at in range(1, len(places)) if places[at] != places[at - 1] + 1]
-    runs = [places[start:stop] for start, stop in pairwise([0, *breaks, len(places)])]
+    breaks = [at for at in range(1, len(positions)) if positions[at] != positions[at - 1] + 1]
+    runs = [positions[start:stop] for start, stop in pairwise([0, *breaks, len(positions)])]
     range_texts = [str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs[:limit]]
     rest_count = sum(map(len, runs[limit:]))
     return ", ".join(range_texts) + (f" and {rest_count} more" if rest_count else "")

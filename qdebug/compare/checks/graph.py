@@ -12,22 +12,22 @@ from qdebug.model.dtypes import is_float
 from qdebug.plural import agreeing, plural
 
 __all__ = [
-    "born",
-    "cast_otherwise",
     "difference",
-    "disturbed",
+    "different_cast_rules",
+    "disturbed_tensor",
     "float_weights",
-    "harmless",
+    "harmless_nonfinite",
+    "irreproducible_operator",
+    "kernel_mistake",
+    "known_cause",
     "lossy_cast",
-    "mistaken",
-    "mistaken_as_in_reference",
-    "otherwise_said",
+    "mistake_in_reference",
+    "nonfinite_birth",
     "out_of_range",
     "overflow",
-    "placement",
-    "precision",
-    "read_otherwise",
-    "unholdable",
+    "short_format",
+    "unrepresentable_constant",
+    "unrequested_device",
     "zero_divisor",
 ]
 
@@ -47,9 +47,9 @@ def difference(evidence: Evidence) -> Finding | None:
 
 
 def lossy_cast(evidence: Evidence) -> Finding | None:
-    """Find a cast to integers that changes numbers which the reference's cast preserves: out of range, or not whole.
+    """Find a cast to integers that changes fractions, or numbers out of range, that the reference's cast preserves.
 
-    If the reference has the same cast, only the cast's input is wrong.
+    If the reference casts to the same type, only the input of the cast is wrong.
     """
     stats = evidence.stats
     is_real = stats is not None and bool(stats.mismatches) and evidence.entry.quant is None
@@ -73,44 +73,44 @@ def lossy_cast(evidence: Evidence) -> Finding | None:
     )
 
 
-def unholdable(evidence: Evidence) -> Finding | None:
-    """Find a constant that its format cannot represent: the cause if a node is wrong, a remark if not."""
-    finding = evidence.unholdable
+def unrepresentable_constant(evidence: Evidence) -> Finding | None:
+    """Find a constant that its format cannot represent: a cause if the node is wrong, otherwise a note."""
+    finding = evidence.unrepresentable_constant
     if finding is None:
         return None
     failed = evidence.is_nonfinite or evidence.diverges
     return replace(finding, role=FindingRole.CAUSE if failed else FindingRole.NOTE)
 
 
-def read_otherwise(evidence: Evidence) -> Finding | None:
-    """Find why an error exceeds its limit: codes read with parameters other than their own, or rounded factors."""
+def known_cause(evidence: Evidence) -> Finding | None:
+    """Report a known cause of an error: codes read with a wrong scale or zero point, or rounded factors."""
     return evidence.cause if evidence.diverges else None
 
 
-def cast_otherwise(evidence: Evidence) -> Finding | None:
-    """Find that the two runs cast numbers outside an integer type's range in two known but different ways."""
+def different_cast_rules(evidence: Evidence) -> Finding | None:
+    """Report that the two runs cast numbers outside an integer type's range in two known but different ways."""
     backend_mistake, reference_mistake = evidence.cast_mistakes
     if backend_mistake is None or reference_mistake is None or backend_mistake == reference_mistake:
         return None
-    found = f"in the backend, {backend_mistake}; in the reference, {reference_mistake}"
-    sentence = f"{found}. This reproduces every element. No standard defines the right result"
+    rules = f"in the backend, {backend_mistake}; in the reference, {reference_mistake}"
+    sentence = f"{rules}. This reproduces every element. No standard defines the right result"
     return Finding(kind=FindingKind.PRECISION, role=FindingRole.DIFFERENCE, node=evidence.name, sentence=sentence)
 
 
-def mistaken(evidence: Evidence) -> Finding | None:
+def kernel_mistake(evidence: Evidence) -> Finding | None:
     """Find the known kernel mistake that reproduces a diverging node without another known cause."""
     node = evidence.node
     if node is None or evidence.entry.quant is not None or not evidence.diverges or evidence.cause is not None:
         return None
-    likely = evidence.mistake
-    if likely is None:
+    mistake = evidence.mistake
+    if mistake is None:
         return None
-    sentence = f"{likely} (reproduces every element)"
+    sentence = f"{mistake} (reproduces every element)"
     return Finding(kind=FindingKind.ARITHMETIC, role=FindingRole.CAUSE, node=node.name, sentence=sentence)
 
 
-def mistaken_as_in_reference(evidence: Evidence) -> Finding | None:
-    """Find the mistake in the reference's node that gives the values of a run that states no graph."""
+def mistake_in_reference(evidence: Evidence) -> Finding | None:
+    """Find the mistake in the reference's node that reproduces the values of a run without a graph."""
     node, mistake = evidence.node, evidence.mistake_in_reference
     if node is None or mistake is None:
         return None
@@ -122,16 +122,16 @@ def mistaken_as_in_reference(evidence: Evidence) -> Finding | None:
     return Finding(kind=FindingKind.ARITHMETIC, role=role, node=node.name, sentence=sentence)
 
 
-def otherwise_said(evidence: Evidence) -> Finding | None:
-    """Report that the reference's nodes reproduce the values but the recorded operator does not."""
+def irreproducible_operator(evidence: Evidence) -> Finding | None:
+    """Report that the recorded operator does not reproduce the values but the reference's nodes do."""
     if not evidence.by_reference:
         return None
     sentence = "the recorded operator does not reproduce this tensor; the reference's does"
     return Finding(kind=FindingKind.OPERATOR, role=FindingRole.NOTE, node=evidence.name, sentence=sentence)
 
 
-def born(evidence: Evidence) -> Finding | None:
-    """Find where a NaN or an infinity first appears without one in the inputs, and by which rule."""
+def nonfinite_birth(evidence: Evidence) -> Finding | None:
+    """Find where a NaN or an infinity first appears without one in the inputs, and why."""
     birth = evidence.birth
     if birth is None:
         return None
@@ -147,7 +147,7 @@ def born(evidence: Evidence) -> Finding | None:
     )
 
 
-def harmless(evidence: Evidence) -> Finding | None:
+def harmless_nonfinite(evidence: Evidence) -> Finding | None:
     """Report values that are non-finite on one side only and change no other tensor."""
     stats = evidence.stats
     if stats is None or not stats.nonfinite or not evidence.harmless:
@@ -166,7 +166,7 @@ def harmless(evidence: Evidence) -> Finding | None:
 
 
 def zero_divisor(evidence: Evidence) -> Finding | None:
-    """Find a divisor with more zeros than the reference's next to non-finite values: rounding has made it 0."""
+    """Find a divisor rounded to 0: a non-finite result whose divisor has more zeros than the reference's."""
     zeros = evidence.divisor_zeros if evidence.is_nonfinite else None
     if zeros is None or zeros.count <= zeros.in_reference:
         return None
@@ -193,7 +193,7 @@ def overflow(evidence: Evidence) -> Finding | None:
 
 
 def out_of_range(evidence: Evidence) -> Finding | None:
-    """Find results that the range of their format has turned into infinity, the largest number, or zero."""
+    """Find results that became infinity, the largest number or zero because their format has too small a range."""
     outside = None if evidence.attribution is None else evidence.attribution.outside
     clause = None if outside is None else outside.sentence
     if outside is None or clause is None:
@@ -211,7 +211,7 @@ def out_of_range(evidence: Evidence) -> Finding | None:
     )
 
 
-def placement(evidence: Evidence) -> Finding | None:
+def unrequested_device(evidence: Evidence) -> Finding | None:
     """Find a node that ran on a different device than requested."""
     asked_for = evidence.info.options.get("asked_for")
     ran = "" if evidence.node is None else evidence.node.placement.partition(": ")[0]
@@ -223,7 +223,7 @@ def placement(evidence: Evidence) -> Finding | None:
     )
 
 
-def disturbed(evidence: Evidence) -> Finding | None:
+def disturbed_tensor(evidence: Evidence) -> Finding | None:
     """Find a tensor that recording changed, in either run. Its error is not its node's fault."""
     entry = evidence.entry
     sides = (evidence.info, entry.tensor), (evidence.reference_info, entry.reference_tensor)
@@ -239,7 +239,7 @@ def float_weights(evidence: Evidence) -> Finding | None:
     form, graph = evidence.form, evidence.graph
     if form is None:
         return None
-    data, weight = (operators.titled_input(form, place) for place in (0, 1))
+    data, weight = (operators.titled_input(form, slot) for slot in (0, 1))
     if operators.output_axis(form) is None or not graph.is_constant(weight) or graph.is_constant(data):
         return None
     dtype = graph.tensors[weight].dtype
@@ -266,7 +266,7 @@ def _is_quantized(graph: Graph, name: str) -> bool:
     return name in graph.tensors
 
 
-def precision(evidence: Evidence) -> Finding | None:
+def short_format(evidence: Evidence) -> Finding | None:
     """Find a short float format that the values were rounded to in this run only."""
     name = evidence.short_format
     if name is None:

@@ -1,7 +1,7 @@
-"""Checks how a node with 16-bit or 8-bit float results rounds, beside the reference's node.
+"""Checks how a node with 16-bit or 8-bit float results rounds, compared with the reference's node.
 
-A limit on the size of an error passes a node that truncates. But its errors have one sign, so they add up along the
-network, where those of rounding to nearest cancel.
+A node that truncates may stay within a limit on the size of its error. But all its errors have one sign, so they add up
+along the network, whereas errors of rounding to nearest cancel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNIT = "units in the last place"
 
 
 def one_sided(evidence: Evidence) -> Finding | None:
-    """Find rounding errors that have one sign, or a rounding in another place than the reference's, and name both."""
+    """Find rounding errors that have one sign, or roundings in other positions than in the reference."""
     backend = evidence.rounding
     if backend is None:
         return None
@@ -45,7 +45,7 @@ def _one_sided_finding(name: str, backend: OutputRounding, reference: OutputRoun
         clauses = sorted(backend.clauses, key=lambda clause: clause in (() if reference is None else reference.clauses))
         words = ", ".join(clauses)
         sentence = (
-            f"{words} in {count:,} of {count:,} elements{place_text}, an error of {mean_text}{_beside(reference)}"
+            f"{words} in {count:,} of {count:,} elements{place_text}, an error of {mean_text}{_in_reference(reference)}"
         )
     else:
         certainty = f"{errors.deviations:.3g} standard deviations from 0"
@@ -62,5 +62,5 @@ def _one_sided_finding(name: str, backend: OutputRounding, reference: OutputRoun
     )
 
 
-def _beside(reference: OutputRounding | None) -> str:
+def _in_reference(reference: OutputRounding | None) -> str:
     return "" if reference is None or not reference.words else f"; in the reference, {reference.words}"

@@ -22,7 +22,7 @@ def joined_part(evidence: Evidence) -> Finding | None:
         kind=FindingKind.DEAD_ZONE if worst.zero else FindingKind.ERROR,
         role=FindingRole.OUTPUT,
         node=evidence.name,
-        sentence=_clause(evidence.graph, worst, floor),
+        sentence=_describe_part(evidence.graph, worst, floor),
         amount=worst.sqnr_db,
         limit=floor,
         unit="dB",
@@ -30,11 +30,11 @@ def joined_part(evidence: Evidence) -> Finding | None:
     )
 
 
-def _clause(graph: Graph, error: PartError, floor: float) -> str:
-    text = f"its part {error.part.tensor!r} ({error.part.words()})"
+def _describe_part(graph: Graph, error: PartError, floor: float) -> str:
+    text = f"its part {error.part.tensor!r} ({error.part.describe_position()})"
     if not error.zero:
         return f"{text} has an SQNR of {apart(error.sqnr_db, floor)} dB, below {floor:g} dB"
-    for name in error.part.way:
+    for name in error.part.path:
         quant = graph.tensors[name].quant
         if quant is not None and not quant.per_channel and float(quant.scale[0]) > error.largest:
             step = f"one LSB of {name!r} is {float(quant.scale[0]):.3g}"

@@ -1,12 +1,12 @@
 """Reports how close the decision was when an index, a boolean or a rounded number differs from the reference.
 
-Integers that are not codes have no step: they are equal or they are not. If a node's inputs account for its result, the
-difference came with the inputs, and it may be as small as rounding.
+Integers that are not codes have no rounding step: they are either equal or different. If a node's inputs account for
+its result, the difference came with the inputs, and it may be as small as rounding.
 """
 
 from __future__ import annotations
 
-from qdebug.compare.checks.arithmetic import differing
+from qdebug.compare.checks.arithmetic import describe_mismatches
 from qdebug.compare.evidence.evidence import Evidence
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 
@@ -35,7 +35,7 @@ def selection(evidence: Evidence) -> Finding | None:
         kind=FindingKind.SELECTION,
         role=FindingRole.NOTE,
         node=evidence.name,
-        sentence=f"{differing(stats)}; {reason}",
+        sentence=f"{describe_mismatches(stats)}; {reason}",
         amount=largest_margin,
         evidence=source,
     )

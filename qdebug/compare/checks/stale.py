@@ -6,11 +6,11 @@ from qdebug.compare.evidence.evidence import Evidence
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.plural import plural
 
-__all__ = ["captured_once", "with_bytes_of_another"]
+__all__ = ["bytes_of_another_tensor", "captured_once"]
 
 
 def captured_once(evidence: Evidence) -> Finding | None:
-    """Find that a wrong tensor has the same bytes in several samples or steps although the reference's differ."""
+    """Report that a wrong tensor has the same bytes in several samples or steps although the reference's differ."""
     node, places = evidence.node, evidence.places_of_one_capture if evidence.diverges else ()
     if node is None or not places:
         return None
@@ -19,8 +19,8 @@ def captured_once(evidence: Evidence) -> Finding | None:
     return Finding(kind=FindingKind.STALE, role=FindingRole.CAUSE, node=node.name, sentence=clause)
 
 
-def with_bytes_of_another(evidence: Evidence) -> Finding | None:
-    """Find that a wrong tensor has the bytes of another tensor although their reference partners differ."""
+def bytes_of_another_tensor(evidence: Evidence) -> Finding | None:
+    """Report that a wrong tensor has the bytes of another tensor although their reference partners differ."""
     node, tensors = evidence.node, evidence.tensors_of_same_bytes if evidence.diverges else ()
     if node is None or not tensors:
         return None

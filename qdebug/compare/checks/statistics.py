@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from qdebug.compare.checks.arithmetic import differing
+from qdebug.compare.checks.arithmetic import describe_mismatches
 from qdebug.compare.evidence import excess
 from qdebug.compare.evidence.evidence import Evidence
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart, breach
 from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR
 
 __all__ = [
-    "bare_codes",
-    "nonfinite_at_least",
-    "sketch_undecided",
-    "sqnr_at_most",
-    "undecided",
-    "unjudged",
+    "codes_without_scale",
+    "low_sqnr_bound",
+    "nonfinite_in_statistics",
+    "undecided_integers",
+    "undecided_sketch",
+    "unjudged_error",
     "worst_sample",
 ]
 
 
-def nonfinite_at_least(evidence: Evidence) -> Finding | None:
-    """Find that the full statistics count more NaN or infinite values on one side than on the other."""
+def nonfinite_in_statistics(evidence: Evidence) -> Finding | None:
+    """Report that the full statistics count more NaN or infinite values on one side than on the other."""
     count = evidence.comparison.nonfinite
     if not count:
         return None
@@ -29,10 +29,10 @@ def nonfinite_at_least(evidence: Evidence) -> Finding | None:
     return breach(evidence.name, FindingKind.NONFINITE, sentence, judged=(count, 0, "elements"))
 
 
-def sqnr_at_most(evidence: Evidence) -> Finding | None:
-    """Find that the statistics or sketches alone prove an SQNR below the required minimum."""
+def low_sqnr_bound(evidence: Evidence) -> Finding | None:
+    """Report that the statistics or sketches alone prove an SQNR below the required minimum."""
     stats, bound, limits = evidence.stats, evidence.comparison.sqnr_at_most, evidence.limits
-    floor = limits.sqnr_in_force if stats is None else excess.least_level(evidence)
+    floor = limits.sqnr_in_force if stats is None else excess.min_total_sqnr(evidence)
     if (stats is not None and not stats.estimated) or floor is None or bound is None or not bound < floor:
         return None
     sentence = evidence.comparison.reason or ""
@@ -43,24 +43,24 @@ def sqnr_at_most(evidence: Evidence) -> Finding | None:
     return breach(evidence.name, FindingKind.ERROR, sentence, judged=(bound, floor, "dB"), given=limits.given)
 
 
-def sketch_undecided(evidence: Evidence) -> Finding | None:
-    """Excuse an error that is known from sketches only, if these cannot tell whether it is within the limits."""
+def undecided_sketch(evidence: Evidence) -> Finding | None:
+    """Excuse an error that is known from sketches only, if they cannot show whether it is within the limits."""
     stats, comparison, limits = evidence.stats, evidence.comparison, evidence.limits
     bounds = comparison.sqnr_at_least, comparison.sqnr_at_most
     if stats is None or not stats.estimated or bounds[0] is None or bounds[1] is None:
         return None
-    floor = excess.least_level(evidence)
+    floor = excess.min_total_sqnr(evidence)
     if limits.max_lsb is not None or limits.tolerance is not None:
-        return _doubt(
+        return _doubt_finding(
             evidence, stats.sqnr_db or 0.0, floor or DEFAULT_MIN_SQNR, "sketches do not show the largest error"
         )
     if floor is None or not bounds[0] < floor <= bounds[1]:
         return None
     why = f"by its sketches, it is between {bounds[0]:.3g} and {bounds[1]:.3g} dB, the limit is {floor:g} dB"
-    return _doubt(evidence, stats.sqnr_db or 0.0, floor, why)
+    return _doubt_finding(evidence, stats.sqnr_db or 0.0, floor, why)
 
 
-def bare_codes(evidence: Evidence) -> Finding | None:
+def codes_without_scale(evidence: Evidence) -> Finding | None:
     """Report that the scale is missing for codes that could not be compared with real values."""
     name = evidence.unscaled if evidence.stats is None else None
     if name is None:
@@ -77,8 +77,8 @@ def worst_sample(evidence: Evidence) -> Finding | None:
     if evidence.unreplayed is None or attribution is None or excess.low_sqnr(evidence) is not None:
         return None
     levels = [
-        (excess.level_of_sample(each.stats, evidence.reference_rms), each.sample)
-        for each in evidence.comparison.samples
+        (excess.level_of_sample(sample_comparison.stats, evidence.reference_rms), sample_comparison.sample)
+        for sample_comparison in evidence.comparison.samples
     ]
     samples_beyond = [(level, sample) for level, sample in levels if level is not None and level < DEFAULT_MIN_SQNR]
     if len(levels) < 2 or not samples_beyond:
@@ -93,11 +93,11 @@ def worst_sample(evidence: Evidence) -> Finding | None:
     return breach(evidence.name, FindingKind.ERROR, sentence, judged=(level, DEFAULT_MIN_SQNR, "dB"))
 
 
-def unjudged(evidence: Evidence) -> Finding | None:
+def unjudged_error(evidence: Evidence) -> Finding | None:
     """Excuse an error beyond the limit of an unreplayed node whose inputs are just as far off.
 
-    The total error is not evidence against a node whose replay failed, so that available memory does not affect the
-    verdict.
+    A node whose replay failed is not blamed for its total error either: a replay can fail for lack of memory, which
+    must not change the verdict.
     """
     floor, stats = evidence.limits.sqnr_in_force, evidence.stats
     if evidence.limits.given or floor is None or stats is None or stats.sqnr_db is None or stats.nonfinite:
@@ -105,21 +105,21 @@ def unjudged(evidence: Evidence) -> Finding | None:
     if evidence.node is None or evidence.input_difference is not None:
         return None
     if evidence.failed and evidence.excused and stats.mismatches:
-        return _doubt(evidence, stats.sqnr_db, floor, f"its replay failed: {evidence.unreplayed}")
+        return _doubt_finding(evidence, stats.sqnr_db, floor, f"its replay failed: {evidence.unreplayed}")
     if evidence.unreplayed is None or evidence.exact:
         return None
     if evidence.is_undefined and stats.mismatches and not stats.sqnr_db < floor:
-        return _doubt(evidence, stats.sqnr_db, floor, evidence.unreplayed)
+        return _doubt_finding(evidence, stats.sqnr_db, floor, evidence.unreplayed)
     if not evidence.excused or not stats.sqnr_db < floor:
         return None
     if evidence.reproduced is not None and evidence.reproduced.firm:
         return None
     why = "the inputs of the two runs differ" if evidence.have_different_inputs else "its inputs have as large an error"
-    return _doubt(evidence, stats.sqnr_db, floor, f"{evidence.unreplayed}, and {why}")
+    return _doubt_finding(evidence, stats.sqnr_db, floor, f"{evidence.unreplayed}, and {why}")
 
 
-def _doubt(evidence: Evidence, level: float, floor: float, why: str) -> Finding:
-    """Return the finding that nothing shows whether a node is right."""
+def _doubt_finding(evidence: Evidence, level: float, floor: float, why: str) -> Finding:
+    """Return an excuse: it is unknown whether the node is right."""
     return Finding(
         kind=FindingKind.ERROR,
         role=FindingRole.EXCUSE,
@@ -131,14 +131,14 @@ def _doubt(evidence: Evidence, level: float, floor: float, why: str) -> Finding:
     )
 
 
-def undecided(evidence: Evidence) -> Finding | None:
-    """Excuse integers that differ if nothing shows whether the node's inputs account for that."""
+def undecided_integers(evidence: Evidence) -> Finding | None:
+    """Excuse integers that differ if it is unknown whether the node's inputs account for that."""
     stats, attribution = evidence.stats, evidence.attribution
     if stats is None or attribution is None or attribution.arithmetic_unsaturated is not None:
         return None
     if not evidence.entry.whole or not stats.mismatches or evidence.limits.judge_whole(stats):
         return None
-    sentence = f"{differing(stats)}, possibly because of its inputs"
+    sentence = f"{describe_mismatches(stats)}, possibly because of its inputs"
     return Finding(
         kind=FindingKind.ARITHMETIC,
         role=FindingRole.EXCUSE,

@@ -10,31 +10,31 @@ from qdebug.compare.checks.cache_rows import changed_row
 from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
 from qdebug.compare.checks.one_sided import one_sided
 from qdebug.compare.checks.selection import selection
-from qdebug.compare.checks.stale import captured_once, with_bytes_of_another
-from qdebug.compare.checks.two_runs import apart_on_equal_inputs, other_scale, wrong_reference
+from qdebug.compare.checks.stale import bytes_of_another_tensor, captured_once
+from qdebug.compare.checks.two_runs import different_codes_on_equal_inputs, different_scale, wrong_reference
 from qdebug.compare.evidence.evidence import Evidence
 from qdebug.compare.evidence.measured import Measured
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 
-__all__ = ["CHECKS", "ERROR_CHECKS", "Check", "findings_of"]
+__all__ = ["CHECKS", "ERROR_CHECKS", "Check", "run_checks"]
 
 Check = Callable[[Evidence], Finding | None]
 """Looks for one kind of fault in a node."""
 
 ERROR_CHECKS: tuple[Callable[[Measured], Finding | None], ...] = (
     error.nonfinite,
-    arithmetic.integers,
-    arithmetic.steps,
-    arithmetic.sums,
-    arithmetic.elements,
-    codes.range_fits,
-    codes.scale_fits,
-    error.sqnr,
-    error.largest_step,
-    error.tolerance,
+    arithmetic.wrong_integers,
+    arithmetic.error_in_codes,
+    arithmetic.error_in_sums,
+    arithmetic.error_in_elements,
+    codes.narrow_range,
+    codes.coarse_scale,
+    error.low_sqnr,
+    error.large_difference,
+    error.elements_beyond_tolerance,
     codes.saturation,
 )
-"""These find an error beyond a limit. They apply to a whole tensor, and to one of its samples."""
+"""The checks that find an error beyond a limit, in a whole tensor or in one of its samples."""
 
 CHECKS: tuple[Check, ...] = (
     inputs.different_input,
@@ -42,91 +42,98 @@ CHECKS: tuple[Check, ...] = (
     changed_row,
     graph.difference,
     graph.lossy_cast,
-    graph.cast_otherwise,
+    graph.different_cast_rules,
     *ERROR_CHECKS,
     wrong_reference,
-    statistics.nonfinite_at_least,
-    statistics.sqnr_at_most,
+    statistics.nonfinite_in_statistics,
+    statistics.low_sqnr_bound,
     statistics.worst_sample,
-    graph.unholdable,
+    graph.unrepresentable_constant,
     graph.out_of_range,
-    graph.read_otherwise,
+    graph.known_cause,
     captured_once,
-    with_bytes_of_another,
-    graph.mistaken,
-    graph.mistaken_as_in_reference,
+    bytes_of_another_tensor,
+    graph.kernel_mistake,
+    graph.mistake_in_reference,
     dead_zone,
     dead_channels,
-    graph.harmless,
+    graph.harmless_nonfinite,
     graph.zero_divisor,
     graph.overflow,
-    graph.born,
-    graph.otherwise_said,
+    graph.nonfinite_birth,
+    graph.irreproducible_operator,
     outputs.joined_part,
-    apart_on_equal_inputs,
-    other_scale,
-    statistics.sketch_undecided,
-    statistics.undecided,
-    statistics.unjudged,
-    statistics.bare_codes,
+    different_codes_on_equal_inputs,
+    different_scale,
+    statistics.undecided_sketch,
+    statistics.undecided_integers,
+    statistics.unjudged_error,
+    statistics.codes_without_scale,
     selection,
     graph.float_weights,
     one_sided,
-    graph.precision,
-    graph.disturbed,
-    graph.placement,
+    graph.short_format,
+    graph.disturbed_tensor,
+    graph.unrequested_device,
 )
 """All checks."""
 
 
-def findings_of(evidence: Evidence) -> tuple[Finding, ...]:
+def run_checks(evidence: Evidence) -> tuple[Finding, ...]:
     """Return all findings about a node: deciding and explaining ones first, each group in the order of the checks."""
-    found = [each for check in CHECKS if (each := check(evidence)) is not None]
-    if any(_is_arithmetic(each) for each in found):
+    findings = [finding for check in CHECKS if (finding := check(evidence)) is not None]
+    if any(_is_arithmetic_error(finding) for finding in findings):
         node = evidence.node_at_fault
-        found = [replace(each, node=node.name) if node is not None and _is_arithmetic(each) else each for each in found]
-    found = _with_excuses(evidence, found)
-    return tuple(sorted(found, key=lambda each: _ORDER.index(each.role)))
+        findings = [
+            replace(finding, node=node.name) if node is not None and _is_arithmetic_error(finding) else finding
+            for finding in findings
+        ]
+    findings = _with_excuses(evidence, findings)
+    return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.role)))
 
 
-def _is_arithmetic(found: Finding) -> bool:
-    """Return whether a finding says that a node, or one fused into it, gives a result its inputs do not explain."""
-    return found.role is FindingRole.BREACH and found.kind is FindingKind.ARITHMETIC
+def _is_arithmetic_error(finding: Finding) -> bool:
+    """Return whether a finding says that a node's result, or that of a node fused into it, is not due to its inputs."""
+    return finding.role is FindingRole.BREACH and finding.kind is FindingKind.ARITHMETIC
 
 
-def _is_derived(found: Finding) -> bool:
-    """Return whether a finding says so by a limit that is derived, not given by the user."""
-    return _is_arithmetic(found) and not found.given
+def _is_error_beyond_derived_limit(finding: Finding) -> bool:
+    """Return whether a finding is an arithmetic error beyond a limit that is derived, not set by the user."""
+    return _is_arithmetic_error(finding) and not finding.given
 
 
 _CONSTANTS = (FindingKind.WEIGHT, FindingKind.BIAS, FindingKind.CONSTANT)
 
 
-def _is_of_constants(found: Finding) -> bool:
-    """Return whether a finding says that the constants of the two runs differ."""
-    return found.role is FindingRole.DIFFERENCE and found.kind in _CONSTANTS
+def _is_constant_difference(finding: Finding) -> bool:
+    """Return whether a finding is a difference between constants of the two runs."""
+    return finding.role is FindingRole.DIFFERENCE and finding.kind in _CONSTANTS
 
 
-def _with_excuses(evidence: Evidence, found: Sequence[Finding]) -> list[Finding]:
+def _with_excuses(evidence: Evidence, findings: Sequence[Finding]) -> list[Finding]:
     """Turn findings into notes if later layers undo or drop the difference."""
-    excusable = [each for each in found if _is_derived(each) or _is_of_constants(each)]
+    excusable = [
+        finding for finding in findings if _is_error_beyond_derived_limit(finding) or _is_constant_difference(finding)
+    ]
     clause = _equalized_clause(evidence) if excusable else None
     if clause is None:
-        excusable = [each for each in excusable if _is_derived(each)]
+        excusable = [finding for finding in excusable if _is_error_beyond_derived_limit(finding)]
         clause = "no tensor computed from it changes" if excusable and evidence.is_without_effect else None
     if clause is None:
-        return list(found)
+        return list(findings)
     return [
-        replace(each, role=FindingRole.NOTE, sentence=f"{each.sentence}; {clause}") if each in excusable else each
-        for each in found
+        replace(finding, role=FindingRole.NOTE, sentence=f"{finding.sentence}; {clause}")
+        if finding in excusable
+        else finding
+        for finding in findings
     ]
 
 
 def _equalized_clause(evidence: Evidence) -> str | None:
-    """Return a clause on factors of channels that explain other constants and are undone by later nodes, or None."""
+    """Return a clause about channel factors that later nodes or this node undo, or None if there are none."""
     if evidence.channel_factors is not None:
-        least, most = evidence.channel_factors
-        return f"its channels have other factors ({least:.3g} to {most:.3g}), which are undone later"
+        smallest, largest = evidence.channel_factors
+        return f"its channels have other factors ({smallest:.3g} to {largest:.3g}), which are undone later"
     return "it undoes other factors of the channels that it reads" if evidence.undoes_factors else None
 
 

@@ -1,29 +1,33 @@
-"""Compares two runs: which of them is wrong, and where equal inputs give different codes."""
+"""Checks which of the two runs is wrong, and whether equal inputs give different codes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from qdebug.compare.checks.arithmetic import differing
+from qdebug.compare.checks.arithmetic import describe_mismatches
 from qdebug.compare.evidence import excess
 from qdebug.compare.evidence.evidence import Evidence
 from qdebug.compare.evidence.measured import Error
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart, breach
 from qdebug.compare.result.limits import Limits
 
-__all__ = ["apart_on_equal_inputs", "other_scale", "wrong_reference"]
+__all__ = ["different_codes_on_equal_inputs", "different_scale", "wrong_reference"]
 
 
 def wrong_reference(evidence: Evidence) -> Finding | None:
-    """Find that the reference's tensor does not match a replay of its own node, while the backend's does."""
-    alone, stats = evidence.reference_alone, evidence.stats
-    if alone is not None and stats is not None and stats.nonfinite:
-        nonfinite_count = 0 if alone.arithmetic_unsaturated is None else alone.arithmetic_unsaturated.nonfinite
+    """Report that the reference's tensor does not match a replay of its own node, while the backend's does."""
+    reference_error, stats = evidence.reference_own_error, evidence.stats
+    if reference_error is not None and stats is not None and stats.nonfinite:
+        nonfinite_count = (
+            0 if reference_error.arithmetic_unsaturated is None else reference_error.arithmetic_unsaturated.nonfinite
+        )
         clause = "a replay of the reference's node produces finite values that the backend has and the reference lacks"
         finding = breach(evidence.name, FindingKind.REFERENCE, clause, judged=(nonfinite_count, 0, "elements"))
         return replace(finding, role=FindingRole.CAUSE)
     own_difference = (
-        None if alone is None else excess.judged(Error(stats=evidence.stats, attribution=alone, limits=Limits()))
+        None
+        if reference_error is None
+        else excess.judged(Error(stats=evidence.stats, attribution=reference_error, limits=Limits()))
     )
     if own_difference is None:
         return None
@@ -42,8 +46,8 @@ def wrong_reference(evidence: Evidence) -> Finding | None:
     )
 
 
-def other_scale(evidence: Evidence) -> Finding | None:
-    """Report that both runs quantize the tensor with different scales. Scales chosen at run time are left out."""
+def different_scale(evidence: Evidence) -> Finding | None:
+    """Report that the two runs quantize the tensor with different scales, if neither is chosen at run time."""
     backend_quant, reference_quant, stats = evidence.entry.quant, evidence.reference_quant, evidence.stats
     if (
         backend_quant is None
@@ -67,16 +71,16 @@ def other_scale(evidence: Evidence) -> Finding | None:
     )
 
 
-def apart_on_equal_inputs(evidence: Evidence) -> Finding | None:
+def different_codes_on_equal_inputs(evidence: Evidence) -> Finding | None:
     """Report that two quantized runs give different codes for equal inputs, and which arithmetic each uses."""
     pair, quant, stats = evidence.arithmetics, evidence.entry.quant, evidence.stats
-    if pair is None or pair.same or quant is None or stats is None or not evidence.reads_the_same:
+    if pair is None or pair.same or quant is None or stats is None or not evidence.has_equal_inputs:
         return None
     largest_difference = stats.max_lsb or 0.0
     codes = "1 code" if largest_difference == 1 else f"{largest_difference:g} codes"
     backend_text = "an unknown arithmetic" if pair.backend is None else pair.backend
     arithmetics_text = f"the reference uses {pair.reference}, the backend {backend_text}"
-    sentence = f"{differing(stats)} on equal inputs, by up to {codes}; {arithmetics_text}"
+    sentence = f"{describe_mismatches(stats)} on equal inputs, by up to {codes}; {arithmetics_text}"
     return Finding(
         kind=FindingKind.ARITHMETIC,
         role=FindingRole.NOTE,

@@ -1,4 +1,4 @@
-"""Tells a bias that a quantizer corrected from a wrong one.
+"""Distinguishes a bias that a quantizer corrected on purpose from a wrong bias.
 
 Quantizers change the bias of a layer by the mean error that its rounded weights cause (Nagel et al., "Data-Free
 Quantization Through Weight Equalization and Bias Correction", 2019). A wrong bias makes mean errors larger.
@@ -21,7 +21,7 @@ __all__ = ["has_compensating_bias"]
 
 
 def has_compensating_bias(measured: MeasuredTensor) -> bool:
-    """Return whether the bias is not the reference's, and makes the mean errors of most channels smaller."""
+    """Return whether the bias differs from the reference's and this reduces the mean error of most changed channels."""
     runs, entry, places = measured._runs, measured.entry, measured._places
     node, main, finding = measured.node, measured._main_node, measured.difference[0]
     bias = None if finding is None or finding.kind is not FindingKind.BIAS else finding.evidence
@@ -38,7 +38,7 @@ def has_compensating_bias(measured: MeasuredTensor) -> bool:
     if len(sizes) > 1 or 0 in sizes or not places:
         return False
     errors, changes = (np.subtract(np.ravel(mine), np.ravel(theirs)) for mine, theirs in zip(own, other, strict=True))
-    is_changed = np.abs(changes) > np.abs(changes).max() / _NOTABLE_CHANGES
+    is_changed = np.abs(changes) > np.abs(changes).max() / _NOTABLE_CHANGE_RATIO
     is_smaller = np.abs(errors) < np.abs(errors - changes)
     return bool(np.count_nonzero(is_smaller & is_changed) > np.count_nonzero(~is_smaller & is_changed))
 
@@ -46,7 +46,7 @@ def has_compensating_bias(measured: MeasuredTensor) -> bool:
 def _channel_means(
     recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]], count: int
 ) -> np.ndarray:
-    """Return the mean of each channel of a product's result over some samples and steps, or none if it has others."""
+    """Return the mean of each channel of a product's result, or an empty array if no axis has `count` channels."""
     is_last = operators.plain(node).sums is operators.Sums.MATRIX or keeps_channels_last(node)
     means = []
     for place in places:
@@ -60,5 +60,5 @@ def _channel_means(
 
 _BIAS_SLOT = 2
 """Index of the bias in the titles of a product's inputs."""
-_NOTABLE_CHANGES = 100
-"""A channel counts if its bias changes by more than this fraction of the largest change."""
+_NOTABLE_CHANGE_RATIO = 100
+"""A channel counts if its bias changes by more than the largest change divided by this ratio."""

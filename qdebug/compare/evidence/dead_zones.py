@@ -1,4 +1,4 @@
-"""Values near zero that became exactly zero, and how far a replay of the node is from the others."""
+"""Values near zero that a node returned as exactly zero, and the errors of its other values."""
 
 from __future__ import annotations
 
@@ -24,13 +24,17 @@ __all__ = ["DeadZone", "find_dead_channels", "find_dead_zone"]
 
 @dataclass(slots=True, kw_only=True)
 class DeadZone:
-    """The elements of a node that are zero where a replay is not, and the errors of the others, the survivors.
+    """The elements of a tensor that are zero although a replay is not, and the errors of the others, the survivors.
 
     Args:
         floor: The replayed magnitude up to which a zero is right.
         size: The largest replayed magnitude that became zero.
-        smallest_survivor: The smallest one that did not.
-        squares: The sum of the squares of the survivors' errors, of which `worst` is the largest.
+        smallest_survivor: The smallest replayed magnitude that did not.
+        dropped: Number of elements that became zero although the replayed magnitude exceeds `floor`.
+        surviving: Number of survivors.
+        total: Number of all elements.
+        worst: The largest error of a survivor.
+        squares: The sum of the survivors' squared errors.
     """
 
     floor: float
@@ -43,7 +47,7 @@ class DeadZone:
     squares: float = 0.0
 
     def add(self, expected: np.ndarray, actual: np.ndarray) -> None:
-        """Count some elements: their replayed and their recorded values."""
+        """Add elements, given by their replayed and their recorded values."""
         magnitudes, zero = np.abs(expected), actual == 0
         is_lost = zero & (magnitudes > self.floor)
         errors = np.abs(expected - actual)[~zero]
@@ -58,14 +62,14 @@ class DeadZone:
 def find_dead_zone(measured: MeasuredTensor) -> DeadZone | None:
     """Find the distance from zero within which a replayed node outputs zero; in LSB for codes.
 
-    None if a value that survived is nearer to zero than one that did not, or the node cannot be replayed.
+    None if a survivor is closer to zero than a value that became zero, or if the node cannot be replayed.
     """
     quant, node = measured.entry.quant, measured.node
     if node is None or not measured._is_replayed or measured.entry.whole or (quant is not None and quant.per_channel):
         return None
     slack, zone = (0.0, DeadZone(floor=0.0)) if quant is None else (0.5, DeadZone(floor=DERIVED_LSB))
     try:
-        for expected_values, actual_values in _values(measured, node):
+        for expected_values, actual_values in _load_outputs(measured, node):
             zone.add(expected_values, actual_values)
             if not zone.smallest_survivor + slack >= zone.size:
                 return None
@@ -75,9 +79,11 @@ def find_dead_zone(measured: MeasuredTensor) -> DeadZone | None:
 
 
 def find_dead_channels(measured: MeasuredTensor) -> tuple[Sequence[int], float, int] | None:
-    """Find the channels that the rounding of a replayed node makes all zero.
+    """Find the channels that a node rounds to zero completely.
 
-    With the largest magnitude that a replay gives there, and the number of all channels. None if there are none.
+    Returns:
+        The channels, the largest magnitude in them before rounding, and the number of all channels; None if there are
+        no such channels.
     """
     pair, node, quant, stats = measured.entry.pair, measured.node, measured.entry.quant, measured.stats
     if node is None or not measured._is_replayed or quant is None or quant.per_channel:
@@ -97,13 +103,13 @@ def _dead_channels(measured: MeasuredTensor, node: Node, quant: QuantParams) -> 
         axis = channel_axis(runs.reference, runs.backend, entry.pair, first.shape, quant=quant)
     if axis is None:
         return None
-    other_axes = tuple(each for each in range(first.ndim) if each != axis)
+    other_axes = tuple(other_axis for other_axis in range(first.ndim) if other_axis != axis)
     is_dead = np.ones(first.shape[axis], bool)
     for place in places:
         is_dead &= ~(runs.backend.load(entry.tensor, *place) != quant.zero_point[0]).any(axis=other_axes)
         if not is_dead.any():
             return None
-    largest = np.zeros((2, is_dead.size))  # row 0: the node's input; row 1: the reference
+    largest = np.zeros((2, is_dead.size))  # row 0: the replay, not rounded; row 1: the reference
     for place in places:
         for row, values in enumerate(
             (
@@ -115,14 +121,16 @@ def _dead_channels(measured: MeasuredTensor, node: Node, quant: QuantParams) -> 
                 raise KernelError(f"the replay has shape {values.shape}, but the recorded tensor has {first.shape}")
             largest[row] = np.maximum(largest[row], np.abs(values).max(axis=other_axes, initial=0.0))
     step = float(quant.scale[0])
-    is_dead &= (largest > 0.0).all(axis=0) & (largest[0] < step)  # a larger input cannot round to zero
+    is_dead &= (largest > 0.0).all(axis=0) & (largest[0] < step)  # a value of a whole step or more cannot round to zero
     if not is_dead.any():
         return None
     return np.flatnonzero(is_dead).tolist(), float(largest[0][is_dead].max()), is_dead.size
 
 
-def _values(measured: MeasuredTensor, node: Node) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the expected and the actual output of a node, sample by sample; for codes in steps, clamped to their range.
+def _load_outputs(measured: MeasuredTensor, node: Node) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the expected and the actual output of a node at each sample and step.
+
+    For a quantized tensor, both are in LSB, and the expected output is clamped to the code range.
 
     Raises:
         KernelError: The node cannot be replayed, or gives a different shape.

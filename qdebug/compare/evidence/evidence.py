@@ -1,15 +1,15 @@
-"""The evidence on one compared tensor: all that is loaded, replayed or searched so that checks can judge it.
+"""The evidence on one compared tensor: everything that is loaded, replayed or searched before checks judge it.
 
-It is made in this order, and none of it asks a check:
+It is collected in this order and does not depend on any check:
 
 1. facts of the graphs: the nodes that lead to the tensor in either graph
-2. the error, and whether what the node reads differs
+2. the error, and whether the node's inputs differ
 3. the parts of the error, by a replay of the node
 4. the arithmetic that reproduces the recorded bits, the replay to rely on, and the limits that are exceeded
-5. what may explain the error: a difference of the graphs, a mistake, a number format
+5. possible explanations of the error: a difference between the graphs, a mistake, a number format
 
-Then the checks make findings of it (`qdebug.compare.checks`), and the policy a status (`qdebug.compare.policy`). Each
-property is computed once, when it is first read, because most of the evidence is needed on wrong nodes only.
+The checks then derive findings from it (`qdebug.compare.checks`), and the policy a status (`qdebug.compare.policy`).
+Each property is computed once, when it is first read, because most of the evidence is needed for wrong nodes only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from qdebug.compare.attribute.integer_tensors import lacks_scale
+from qdebug.compare.attribute.integer_tensors import find_tensor_without_scale
 from qdebug.compare.evidence import (
     bias_correction,
     dead_zones,
@@ -75,7 +75,7 @@ class Evidence(MeasuredTensor):
     @property
     def unscaled(self) -> str | None:
         """The tensor of the pair that holds codes without a known scale while the other holds reals, or None."""
-        return lacks_scale(self._runs.reference.graph, self.graph, self.entry.pair)
+        return find_tensor_without_scale(self._runs.reference.graph, self.graph, self.entry.pair)
 
     @cached_property
     def changed_rows(self) -> Sequence[ChangedRow]:
@@ -89,13 +89,13 @@ class Evidence(MeasuredTensor):
 
     @cached_property
     def is_without_effect(self) -> bool:
-        """Whether the finite values that are far off change no other tensor, such as rows that are dropped later."""
+        """Whether finite wrong values, such as rows that are dropped later, change no other tensor."""
         stats = self.stats
         is_wrong = stats is not None and not stats.nonfinite and bool(stats.mismatches)
-        return is_wrong and self._changes_nothing(nonfinite=False)
+        return is_wrong and self._has_no_effect(nonfinite=False)
 
     @cached_property
     def node_at_fault(self) -> Node | None:
         """The first of several nodes whose output does not follow from its inputs in the worst sample, or None."""
         check = None if self.stats is None else self._tensor_check
-        return None if check is None else check.unaccounted(self._worst_sample)
+        return None if check is None else check.find_inconsistent_node(self._worst_sample)

@@ -19,8 +19,12 @@ __all__ = ["PartError", "errors_of_parts"]
 class PartError:
     """The error of one part, over samples and steps.
 
-    The signal and the noise are sums of squares: of the reference's values, and of the errors. `largest` is the largest
-    magnitude in the reference; `zero` says that all of the backend's values are 0.
+    Args:
+        part: The part.
+        signal: Sum of the squares of the reference's values.
+        noise: Sum of the squared errors.
+        largest: Largest magnitude in the reference.
+        zero: Whether all values of the backend are 0.
     """
 
     part: JoinedPart
@@ -36,10 +40,10 @@ class PartError:
 
 
 def errors_of_parts(measured: MeasuredTensor) -> Sequence[PartError]:
-    """Return the error of each part that was joined into an output of the network; none if it has no parts."""
+    """Return the error of each part that was joined into a network output, or () for other tensors."""
     runs, entry = measured._runs, measured.entry
-    turned = entry.pair.reference_view is not None or entry.pair.backend_view is not None
-    if turned or entry.tensor not in measured.graph.outputs:
+    is_permuted = entry.pair.reference_view is not None or entry.pair.backend_view is not None
+    if is_permuted or entry.tensor not in measured.graph.outputs:
         return ()
     errors = [PartError(part) for part in joined_parts(runs.backend, entry.tensor)]
     if len(errors) < 2:

@@ -1,4 +1,4 @@
-"""The interface to an error that limits judge: for a whole tensor, or for one of its samples."""
+"""The interface of an error that is compared with limits: of a whole tensor, or of one of its samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Error", "Measured"]
 
 
 class Measured(Protocol):
-    """The error of one tensor, over all samples or in one sample, with facts about it."""
+    """The error of one tensor over all samples or in one sample, and the facts needed to judge it."""
 
     @property
     def name(self) -> str:

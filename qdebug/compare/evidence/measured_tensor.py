@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from qdebug.arithmetic.reproduce import Reproduced
-from qdebug.compare.attribute.arithmetic_pair import ArithmeticPair, hold_arithmetics
-from qdebug.compare.attribute.attribute import Attribution, attribute, no_error, reference_self_check
-from qdebug.compare.attribute.backend_replay import is_undefined, real_values, without_kernel
+from qdebug.compare.attribute.arithmetic_pair import ArithmeticPair, compare_with_reference_arithmetic
+from qdebug.compare.attribute.attribute import Attribution, attribute, attribute_equal_tensor, reference_self_check
+from qdebug.compare.attribute.backend_replay import describe_missing_kernel, is_undefined, real_values
 from qdebug.compare.attribute.band import segment_share
 from qdebug.compare.attribute.declared_format import declared_unit
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
@@ -21,10 +21,10 @@ from qdebug.compare.evidence.measured import Error
 from qdebug.compare.evidence.runs import Runs
 from qdebug.compare.explaining.float_band import rounded_inputs
 from qdebug.compare.graph_checks.constants import unrepresentable_constant
-from qdebug.compare.graph_checks.differences import missing_before
-from qdebug.compare.graph_checks.quant_mismatch import contradicted, quant_mismatch
-from qdebug.compare.graph_checks.tensor_check import Digits, rounded_first
-from qdebug.compare.graph_checks.unheld_constants import unheld_constant
+from qdebug.compare.graph_checks.differences import find_activation_missing_before
+from qdebug.compare.graph_checks.quant_mismatch import find_contradicted_codes, quant_mismatch
+from qdebug.compare.graph_checks.tensor_check import Digits, rounded_operands_clause
+from qdebug.compare.graph_checks.unheld_constants import find_constant_outside_format
 from qdebug.compare.measure.compare import Comparison
 from qdebug.compare.measure.inputs import InputDifference
 from qdebug.compare.measure.recordings import is_fed_back
@@ -45,7 +45,7 @@ from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = ["MeasuredTensor"]
 
-_HALF_KNOWN = "it was replayed with the reference's unquantized constants"
+_REPLAYED_UNQUANTIZED = "it was replayed with the reference's unquantized constants"
 
 
 _EQUAL_INPUTS_MIN_SQNR: Mapping[Digits | None, float] = {
@@ -74,7 +74,7 @@ class MeasuredTensor:
 
     def __init__(self, runs: Runs, entry: PlannedNode, comparison: Comparison, limits: Limits) -> None:
         self._runs, self.entry, self.comparison, self.limits = runs, entry, comparison, limits
-        runs.note(entry.tensor, comparison)
+        runs.store_comparison(entry.tensor, comparison)
         self.graph, self.info, self.reference_info = runs.backend.graph, runs.backend.info, runs.reference.info
         self.node: Node | None = self.graph.producer(entry.tensor)
         self.reference_node: Node | None = runs.reference.graph.producer(entry.reference_tensor)
@@ -130,7 +130,7 @@ class MeasuredTensor:
 
     @property
     def input_difference(self) -> InputDifference | None:
-        """The difference of a network input, or None if it is not an input, or has limits set by the user."""
+        """The difference of a network input, or None for other tensors and for inputs with limits set by the user."""
         is_given = self.stats is not None and self.limits.judge_whole(self.stats)
         return None if is_given else self._runs.different_inputs.get(self.entry.tensor)
 
@@ -140,10 +140,10 @@ class MeasuredTensor:
         return bool(self._runs.different_inputs)
 
     @cached_property
-    def reads_the_same(self) -> bool:
-        """Whether all inputs of a node are known to be equal, looking through nodes that only rearrange them."""
+    def has_equal_inputs(self) -> bool:
+        """Whether all inputs of the node are known to be equal in both runs, looking through nodes that never round."""
         segment = self._segment
-        if segment is None or segment.elsewhere or not all(node.inputs for node in segment.own):
+        if segment is None or segment.has_extra_inputs or not all(node.inputs for node in segment.own):
             return False
         if not all(map(rounds_nothing, (*segment.own[:-1], *segment.nodes[:-1]))):
             return False
@@ -156,12 +156,12 @@ class MeasuredTensor:
     def harmless(self) -> bool:
         """Whether values that are non-finite on one side change no other tensor."""
         stats = self.stats
-        return stats is not None and bool(stats.nonfinite) and self._changes_nothing(nonfinite=True)
+        return stats is not None and bool(stats.nonfinite) and self._has_no_effect(nonfinite=True)
 
-    def _changes_nothing(self, *, nonfinite: bool) -> bool:
+    def _has_no_effect(self, *, nonfinite: bool) -> bool:
         effect = self._runs.error_effect
         return self.comparison.basis == "full" and all(
-            effect.is_none(self.entry.tensor, place, nonfinite=nonfinite) for place in self._places
+            effect.has_no_effect(self.entry.tensor, place, nonfinite=nonfinite) for place in self._places
         )
 
     def _arrays(self) -> Iterator[np.ndarray]:
@@ -172,7 +172,7 @@ class MeasuredTensor:
 
     @cached_property
     def _own_attribution(self) -> Attribution:
-        """The attribution according to the recorded operator of the backend's node."""
+        """The attribution by a replay of the backend node's recorded operator."""
         if self.comparison.basis != "full":
             return Attribution(reason="only part of its values was kept")
         if self._tensor_check is None:
@@ -186,13 +186,13 @@ class MeasuredTensor:
         if stats is None or stats.mismatches or stats.nonfinite or not comparison.known_equal or comparison.lacking:
             return None
         samples = {each.sample: each.stats for each in comparison.samples}
-        return no_error(self._runs.reference, self._runs.backend, self.entry, stats, samples)
+        return attribute_equal_tensor(self._runs.reference, self._runs.backend, self.entry, stats, samples)
 
     @cached_property
     def exact(self) -> bool:
         """Whether the tensor holds unrounded integers or booleans and the node's inputs are equal on both sides."""
         unknown = self.entry.whole and self._own_attribution.arithmetic_unsaturated is None
-        return unknown and (self.node is None or self.reads_the_same)
+        return unknown and (self.node is None or self.has_equal_inputs)
 
     @cached_property
     def is_undefined(self) -> bool:
@@ -211,7 +211,7 @@ class MeasuredTensor:
 
     @cached_property
     def cause(self) -> Finding | None:
-        """Why the node's own error may exceed its limit: it misreads its input codes, or rounds its factors first."""
+        """A possible cause of the node's own error: it misreads its input codes, or rounds its factors before use."""
         if self.node is None:
             return None
         return quant_mismatch(self._runs.backend, self.node) or self._rounded_inputs
@@ -230,7 +230,7 @@ class MeasuredTensor:
             kind=FindingKind.PRECISION,
             role=FindingRole.CAUSE,
             node=self.node.name,
-            sentence=rounded_first(formats),
+            sentence=rounded_operands_clause(formats),
             evidence=" or ".join(formats),
         )
 
@@ -248,25 +248,25 @@ class MeasuredTensor:
         return None if sums is None else Reproduced(by=sums, firm=True)
 
     @cached_property
-    def _reproduced_firmly(self) -> bool:
+    def _is_reproduced_firmly(self) -> bool:
         """Whether a known arithmetic gives the same bits, on too many elements for chance, without any other cause."""
         return self.reproduced is not None and self.reproduced.firm and self.cause is None
 
     @property
     def known_arithmetic(self) -> str | None:
         """The known arithmetic that gives the same bits, in words, or None."""
-        return self.reproduced.by if self.reproduced is not None and self._reproduced_firmly else None
+        return self.reproduced.by if self.reproduced is not None and self._is_reproduced_firmly else None
 
     @cached_property
     def arithmetics(self) -> ArithmeticPair | None:
         """The comparison with the arithmetic of the reference's node, if both sides use the same codes."""
         check, runs = self._tensor_check, self._runs
-        comparable = check is not None and check.alike and self.comparison.basis == "full"
+        comparable = check is not None and check.is_declared_equally and self.comparison.basis == "full"
         reproduced = self.reproduced if comparable else None
         if reproduced is None:
             return None
         checks = runs.reference_reproducer, runs.reproducer
-        return hold_arithmetics((runs.reference, runs.backend), self.entry, checks, reproduced.variant)
+        return compare_with_reference_arithmetic((runs.reference, runs.backend), self.entry, checks, reproduced.variant)
 
     # The replay to rely on, and the limits that are exceeded
 
@@ -286,21 +286,22 @@ class MeasuredTensor:
         own_attribution = self._own_attribution
         if own_attribution.arithmetic_unsaturated is None or not self._exceeds_limit(own_attribution):
             return own_attribution, False
-        if self._reproduced_firmly and not self._exceeds_limit(own_attribution, excused=True):
+        if self._is_reproduced_firmly and not self._exceeds_limit(own_attribution, excused=True):
             return own_attribution, False
-        # an unknown operator may compute something other than the reference's nodes
+        # The node of an unknown operator may compute something other than the reference's nodes, so no replay counts.
         if self.is_undefined and self.node is not None:
-            return own_attribution.unjudged(without_kernel(self.node)), False
-        by_reference = self._as_reference(own_attribution)
+            return own_attribution.without_judgement(describe_missing_kernel(self.node)), False
+        by_reference = self._attribute_by_reference(own_attribution)
         return (
             (by_reference, True) if by_reference is not None else (self._drop_incomplete_replay(own_attribution), False)
         )
 
-    def _as_reference(self, own_attribution: Attribution) -> Attribution | None:
+    def _attribute_by_reference(self, own_attribution: Attribution) -> Attribution | None:
         """Split the error by replaying the reference's nodes on the node's inputs, if that reproduces the tensor.
 
         A replay of the recorded operator means nothing if its description is incomplete: attributes are missing, or it
-        uses the terms of a different framework. None if the node's own replay matches, or neither replay does.
+        uses the terms of a different framework. Return None if the reference's nodes do not reproduce the tensor
+        either, or not clearly better.
         """
         check = self._tensor_check
         if check is None or not check.segment.nodes or self.entry.quant is not None:
@@ -311,7 +312,7 @@ class MeasuredTensor:
             for attribution in (by_reference, own_attribution)
         ]
         if errors[0] is None or errors[1] is None or not errors[0] < SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * errors[1]:
-            return None  # equal errors of both replays mean a wrong backend
+            return None  # a tensor that is equally far from both replays is wrong
         by_reference = check.by_reference(rounding=True)
         return None if self._exceeds_limit(by_reference) else by_reference
 
@@ -323,7 +324,7 @@ class MeasuredTensor:
         """
         graph = self._runs.reference.graph
         if graph.tensors[self.entry.reference_tensor].quant is not None:
-            return own_attribution  # rounding to codes is an error of its own
+            return own_attribution  # its rounding to codes would count as the reference's error
         self_check = reference_self_check(self._runs.reference, self.entry)
         reference_error, backend_error = (
             None if attribution.arithmetic_unsaturated is None else attribution.arithmetic_unsaturated.rel_l2
@@ -351,7 +352,7 @@ class MeasuredTensor:
     def unreplayed(self) -> str | None:
         """Why the node's own error is unknown, or None if it is known."""
         is_known = self.attribution is None or self.attribution.arithmetic_unsaturated is not None
-        return None if is_known or self.attribution is None else self.attribution.reason or _HALF_KNOWN
+        return None if is_known or self.attribution is None else self.attribution.reason or _REPLAYED_UNQUANTIZED
 
     @property
     def failed(self) -> bool:
@@ -364,13 +365,19 @@ class MeasuredTensor:
         if self.input_difference is not None:
             return True
         if self.unreplayed is None or self.exact:
-            return self._reproduced_firmly
+            return self._is_reproduced_firmly
         undecided = self.attribution is not None and self.attribution.undecided
-        unknown = self.failed or undecided or self._passes_on or self._is_state or self.have_different_inputs
-        return unknown or self._reproduced_firmly
+        unknown = (
+            self.failed
+            or undecided
+            or self._has_error_like_inputs
+            or self._is_fed_back_state
+            or self.have_different_inputs
+        )
+        return unknown or self._is_reproduced_firmly
 
     @cached_property
-    def _passes_on(self) -> bool:
+    def _has_error_like_inputs(self) -> bool:
         """Whether the node's error is about as large as its inputs' errors.
 
         Without a replay, only the total error is known. If most of it may have come from the inputs, it is not evidence
@@ -388,8 +395,8 @@ class MeasuredTensor:
         return any(own_error <= PASSED_ON_MAX_ERROR_RATIO * input_error for input_error in errors)
 
     @cached_property
-    def _is_state(self) -> bool:
-        """Whether it is an input through which each run feeds back its own outputs, starting from equal values."""
+    def _is_fed_back_state(self) -> bool:
+        """Whether each run feeds its own outputs back through this input, starting from equal values."""
         if self.node is not None:
             return False
         runs, entry = self._runs, self.entry
@@ -410,18 +417,18 @@ class MeasuredTensor:
         stats, entry, check = self.stats, self.entry, self._tensor_check
         if stats is None or not stats.mismatches or self.unreplayed is None or self.failed or entry.whole:
             return None
-        if self.is_undefined or self._is_coded or check is None or not self.reads_the_same:
+        if self.is_undefined or self._holds_codes or check is None or not self.has_equal_inputs:
             return None
         return _EQUAL_INPUTS_MIN_SQNR.get(check.digits(stats))
 
     @property
-    def _is_coded(self) -> bool:
+    def _holds_codes(self) -> bool:
         """Whether the tensor of either run holds codes."""
         return self.entry.quant is not None or self.reference_quant is not None
 
     @cached_property
     def diverges(self) -> bool:
-        """Whether the error exceeds a given or derived limit. Non-finite values are judged separately."""
+        """Whether the error exceeds a limit, set by the user or derived. Non-finite values are judged separately."""
         if excess.exceeds_total_limit(self):
             return True
         if not self._exceeds_limit(self.attribution):
@@ -436,7 +443,7 @@ class MeasuredTensor:
     @cached_property
     def exceeds_rounding(self) -> bool:
         """Whether the error exceeds the rounding error of the values' float format."""
-        has_format = self.attribution is not None and self.attribution.short is not None
+        has_format = self.attribution is not None and self.attribution.short_format is not None
         return has_format and self._exceeds_limit(self.attribution)
 
     def sample(self, number: int, stats: ErrorStats, *, excused: bool) -> Error:
@@ -463,10 +470,10 @@ class MeasuredTensor:
         )
 
     @cached_property
-    def reference_alone(self) -> Attribution | None:
-        """Error of the reference's codes against its own node's replay, if the backend's codes are right but differ.
+    def reference_own_error(self) -> Attribution | None:
+        """Error of the reference against a replay of its own node, if the backend is right but differs.
 
-        None if the reference's node explains its codes, by exact or known arithmetic, or if this cannot be decided.
+        None if exact or known arithmetic reproduces the reference, or if this cannot be decided.
         """
         stats, check, entry, reference = self.stats, self._tensor_check, self.entry, self._runs.reference
         own_error = None if self.attribution is None else self.attribution.arithmetic_unsaturated
@@ -482,14 +489,14 @@ class MeasuredTensor:
             if own_error.nonfinite or None in ends or not all(np.isfinite(array).all() for array in self._arrays()):
                 return None
         elif self.reference_quant is None:
-            if not self.reads_the_same:  # for reals the reference is checked only where its inputs are equal
+            if not self.has_equal_inputs:  # real values of the reference are checked only if its inputs are equal
                 return None
         elif entry.quant is None or not (stats.max_lsb or 0.0) > DERIVED_LSB:
             return None
-        if not check.alike or self.node is None or not operators.same_family(node, self.node):
+        if not check.is_declared_equally or self.node is None or not operators.same_family(node, self.node):
             return None
         result = self._runs.reference_reproducer.reproduce(node, entry.reference_tensor)
-        if result is not None and result.firm:  # this check is cheaper than replaying all steps
+        if result is not None and result.firm:  # checked before the self-check, which replays all steps
             return None
         self_check = reference_self_check(reference, entry)
         reference_error = self_check.arithmetic_unsaturated
@@ -507,51 +514,56 @@ class MeasuredTensor:
         if check is None or self.by_reference:
             return None, None
         if self.stats is None:
-            return check.shape(), None
+            return check.find_shape_difference(), None
         if attribution is None or not self.stats.mismatches:
             return None, None
         finding, why = check.difference(attribution, self.comparison)
-        if finding is None and why is not None and self._goes_wrong_unreplayed:
-            finding = missing_before(check.facts)
-        return finding or self._contradicted(check.node, check.segment), why
+        if finding is None and why is not None and self._has_unreplayed_error:
+            finding = find_activation_missing_before(check.facts)
+        return finding or self._find_contradicted_codes(check.node, check.segment), why
 
     @property
-    def _goes_wrong_unreplayed(self) -> bool:
+    def _has_unreplayed_error(self) -> bool:
         """Whether the error of an unreplayed node exceeds both float rounding and the errors of its inputs."""
         own_error = None if self.stats is None else self.stats.rel_l2
-        if self.unreplayed is None or own_error is None or self.entry.whole or self._passes_on:
+        if self.unreplayed is None or own_error is None or self.entry.whole or self._has_error_like_inputs:
             return False
         return own_error > segment_share(declared_unit(self._runs.backend))
 
-    def _contradicted(self, node: Node, segment: Segment) -> Finding | None:
-        """Codes that a node reads with parameters other than their own, unless the reference does the same.
+    def _find_contradicted_codes(self, node: Node, segment: Segment) -> Finding | None:
+        """Return the finding that a node reads codes with a scale or zero point other than their own, or None.
 
-        If the node diverges, its error is the finding and this is the cause.
+        None also if the reference does the same, and if the node diverges: its error is then the finding, and this is
+        only the cause.
         """
-        if self.is_nonfinite or self._exceeds_limit(self.attribution, excused=self._reproduced_firmly):
+        if self.is_nonfinite or self._exceeds_limit(self.attribution, excused=self._is_reproduced_firmly):
             return None
         nodes = {part_node.name: part_node for part_node in (node, *segment.own)}.values()
-        finding = next(filter(None, (contradicted(self._runs.backend, part_node) for part_node in nodes)), None)
-        if finding is None or any(contradicted(self._runs.reference, part_node) for part_node in segment.nodes):
+        finding = next(
+            filter(None, (find_contradicted_codes(self._runs.backend, part_node) for part_node in nodes)), None
+        )
+        if finding is None or any(
+            find_contradicted_codes(self._runs.reference, part_node) for part_node in segment.nodes
+        ):
             return None
         return finding
 
     @cached_property
-    def unholdable(self) -> Finding | None:
+    def unrepresentable_constant(self) -> Finding | None:
         """A constant that its format cannot represent, if the graphs do not differ in any other respect."""
         check = self._tensor_check
         is_decided = self.stats is None or not self.stats.mismatches or self.difference[0] is not None
         if is_decided or check is None or self.by_reference:
             return None
         main = check.facts.main
-        return self._unheld_constant or (
+        return self._constant_outside_format or (
             None if main is None else unrepresentable_constant(self._runs.graphs.replays, main, check.node)
         )
 
     @cached_property
-    def _unheld_constant(self) -> Finding | None:
+    def _constant_outside_format(self) -> Finding | None:
         """A constant that the run's compute format cannot represent, if the node is wrong."""
         check = self._tensor_check
         if check is None or (excess.nonfinite(self) is None and not self.diverges):
             return None
-        return next(filter(None, (unheld_constant(check.facts, place) for place in self._places)), None)
+        return next(filter(None, (find_constant_outside_format(check.facts, place) for place in self._places)), None)

@@ -1,8 +1,8 @@
-"""Mistakes of kernels that reproduce a tensor: of its node, inside its fused layer, or in the reference's node."""
+"""Searches for kernel mistakes that reproduce a tensor: in its node, its fused layer, or the reference's node."""
 
 from __future__ import annotations
 
-from qdebug.compare.align.expand import says_nothing
+from qdebug.compare.align.expand import has_unknown_inputs
 from qdebug.compare.evidence.measured_tensor import MeasuredTensor
 from qdebug.compare.evidence.runs import Runs
 from qdebug.compare.explaining.claims import EVERY
@@ -17,7 +17,7 @@ __all__ = ["cast_mistakes", "changes_by_casts", "mistake", "mistake_in_reference
 
 
 def mistake(measured: MeasuredTensor) -> str | None:
-    """Return the only known mistake of a kernel that reproduces every element, in words, or None."""
+    """Return the known kernel mistake that reproduces every element, in words; None unless there is exactly one."""
     node, tensor = measured.node, measured.entry.tensor
     return None if node is None else mistake_of(measured._runs.backend, node, tensor, measured._places)
 
@@ -29,9 +29,10 @@ def mistake_inside_layer(measured: MeasuredTensor) -> str | None:
 
 
 def changes_by_casts(measured: MeasuredTensor) -> tuple[ChangedByCast, ChangedByCast | None] | None:
-    """Return the numbers that the node, a cast to integers, changes, and those that the reference's cast changes.
+    """Return the numbers that a cast to integers changes, and those that the reference's cast changes.
 
-    None if the node changes none or is no such cast.
+    None if the node is not such a cast or changes no numbers. The second item is None if the reference has no such
+    cast.
     """
     node, main, runs = measured.node, measured._main_node, measured._runs
     if node is None or not operators.of(node.op).casts or measured._segment is None:
@@ -57,13 +58,13 @@ def cast_mistakes(measured: MeasuredTensor) -> tuple[str | None, str | None]:
 
 
 def mistake_in_reference(measured: MeasuredTensor) -> tuple[str, CodeCause] | None:
-    """Return the operator of the reference's node, and its mistake that gives the values of a run without a graph.
+    """Return the operator of the reference's node, and the mistake in it that reproduces a run without a graph.
 
-    Such a run may compute another graph, or with other weights or fewer digits. So its values must be beyond their
-    limit, or a mistake must give each of them from the inputs that the reference reads as well.
+    Such a run may compute a different graph, or use other weights or fewer digits. So either its values must exceed
+    their limit, or its inputs must equal the reference's and the mistake must reproduce every value.
     """
     runs, entry, node, places = measured._runs, measured.entry, measured.node, measured._places
-    if node is None or not says_nothing(node) or measured.stats is None or not measured.stats.mismatches:
+    if node is None or not has_unknown_inputs(node) or measured.stats is None or not measured.stats.mismatches:
         return None
     run, diverges = runs.on_reference_graph, measured.diverges
     reference_node = run.graph.producer(entry.tensor)
@@ -80,10 +81,10 @@ def mistake_in_reference(measured: MeasuredTensor) -> tuple[str, CodeCause] | No
 
 
 def _reads_equal_values(runs: Runs, reference_node: Node) -> bool:
-    """Return whether all recorded tensors from which a node's output follows are equal in both runs."""
+    """Return whether all recorded tensors that determine a node's output are equal in both runs."""
     layers, names = WithFused(runs.on_reference_graph), [name for name in reference_node.inputs if name]
     chains = {name: layers.chain(name) for name in names}
     reads = {read for name, chain in chains.items() for read in ((name,) if chain is None else chain.reads)}
     errors = [runs.error_of(name) for name in reads if not layers.graph.is_constant(name)]
     stats = [None if comparison is None else comparison.stats for comparison in errors]
-    return bool(stats) and all(each is not None and not each.mismatches for each in stats)
+    return bool(stats) and all(tensor_stats is not None and not tensor_stats.mismatches for tensor_stats in stats)

@@ -1,4 +1,4 @@
-"""Where NaN and infinities come from: the node in which they first appear, and divisors that rounding made 0."""
+"""Where NaN and infinities come from: the node in which they first appear, and divisors that were rounded to 0."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DivisorZeros:
     Args:
         tensor: The divisor.
         count: How many of its elements are 0.
-        in_reference: How many of the reference's are.
+        in_reference: How many elements of the reference's divisor are 0.
         total: Number of its elements.
     """
 

@@ -22,19 +22,19 @@ def short_format(measured: MeasuredTensor) -> str | None:
     stats, attribution, entry, runs = measured.stats, measured.attribution, measured.entry, measured._runs
     if stats is None or attribution is None or not stats.mismatches or measured.comparison.basis != "full":
         return None
-    known, is_replayed = attribution.short, attribution.arithmetic_unsaturated is not None
-    if measured._is_coded or entry.whole or (is_replayed and known is None):
+    known, is_replayed = attribution.short_format, attribution.arithmetic_unsaturated is not None
+    if measured._holds_codes or entry.whole or (is_replayed and known is None):
         return None
-    sides, names, among = (runs.reference, runs.backend), (entry.reference_tensor, entry.tensor), measured._places
+    sides, names, places = (runs.reference, runs.backend), (entry.reference_tensor, entry.tensor), measured._places
     try:
         if known is None:
-            formats = {format_of(sides[1].load(names[1], *place)) for place in among}
+            formats = {format_of(sides[1].load(names[1], *place)) for place in places}
             short = formats.pop() if len(formats) == 1 else None
         else:
             short = next((candidate for candidate in SHORT_FORMATS if candidate.name == known), None)
-        if short is None and known is not None:  # the format is a grid of codes
-            return known if any(grid_of(sides[0].load(names[0], *place)) is None for place in among) else None
-        if short is None or all(is_exact_in(sides[0].load(names[0], *place), short) for place in among):
+        if short is None and known is not None:  # `known` is a grid of codes
+            return known if any(grid_of(sides[0].load(names[0], *place)) is None for place in places) else None
+        if short is None or all(is_exact_in(sides[0].load(names[0], *place), short) for place in places):
             return None
     except NotRecordedError:
         return None
@@ -51,8 +51,8 @@ def overflow(measured: MeasuredTensor) -> tuple[str, str] | None:
     return None if clause is None else (entry.reference_tensor, f"in the reference, {clause}")
 
 
-_LARGEST = float(np.finfo(np.float32).max)
-_DIGITS = (3, 6, 9, 17)
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_PRECISIONS = (3, 6, 9, 17)
 
 
 def float32_overflow(recording: Recording, node: Node | None, tensor: str, sample: int) -> str | None:
@@ -60,11 +60,11 @@ def float32_overflow(recording: Recording, node: Node | None, tensor: str, sampl
 
     For the result of a DequantizeLinear, the codes that the node reads are checked as well.
     """
-    real = node is not None and operators.of(node.op).dequantizes
-    read = node.inputs[0] if node is not None and real and node.inputs else tensor
-    for name in dict.fromkeys((tensor, read)):
+    is_dequantized = node is not None and operators.of(node.op).dequantizes
+    codes = node.inputs[0] if node is not None and is_dequantized and node.inputs else tensor
+    for name in dict.fromkeys((tensor, codes)):
         info = recording.graph.tensors.get(name)
-        if info is None or info.quant is None or not _reaches(info.quant):
+        if info is None or info.quant is None or not _can_exceed_float32(info.quant):
             continue
         for at, step in recording.places(name):
             if (at == sample or recording.graph.is_constant(name)) and recording.has(name, sample, step):
@@ -74,13 +74,13 @@ def float32_overflow(recording: Recording, node: Node | None, tensor: str, sampl
     return None
 
 
-def _reaches(quant: QuantParams) -> bool:
+def _can_exceed_float32(quant: QuantParams) -> bool:
     """Return whether any code could exceed the range of float32."""
     if quant.qmin is None or quant.qmax is None:
         return False
     zeros = np.asarray(quant.zero_point, np.float64)
     reach = np.maximum(np.abs(quant.qmin - zeros), np.abs(quant.qmax - zeros)) * np.asarray(quant.scale, np.float64)
-    return bool(np.any(reach > _LARGEST))
+    return bool(np.any(reach > _FLOAT32_MAX))
 
 
 def _overflow_clause(codes: np.ndarray, quant: QuantParams) -> str | None:
@@ -93,7 +93,7 @@ def _overflow_clause(codes: np.ndarray, quant: QuantParams) -> str | None:
             over = np.isinf(dequantize(flat[start : start + BLOCK], quant))
             if over.any():
                 code = int(flat[start + int(over.argmax())])
-                return _clause(code, scale, zero)
+                return _describe_overflow(code, scale, zero)
         return None
     over = np.isinf(dequantize(codes, quant))
     if not over.any():
@@ -103,13 +103,13 @@ def _overflow_clause(codes: np.ndarray, quant: QuantParams) -> str | None:
         return f"code {int(codes[at])} dequantizes to a value beyond the float32 range"
     channel = at[quant.axis]
     zeros = np.broadcast_to(quant.zero_point.ravel(), scales.shape)
-    return _clause(int(codes[at]), float(scales[channel]), int(zeros[channel]))
+    return _describe_overflow(int(codes[at]), float(scales[channel]), int(zeros[channel]))
 
 
-def _clause(code: int, scale: float, zero: int) -> str:
+def _describe_overflow(code: int, scale: float, zero: int) -> str:
     real = scale * (code - zero)
-    beyond = -_LARGEST if real < 0 else _LARGEST
-    digits = next((digits for digits in _DIGITS if f"{real:.{digits}g}" != f"{beyond:.{digits}g}"), _DIGITS[-1])
+    beyond = -_FLOAT32_MAX if real < 0 else _FLOAT32_MAX
+    digits = next((digits for digits in _PRECISIONS if f"{real:.{digits}g}" != f"{beyond:.{digits}g}"), _PRECISIONS[-1])
     about = f" (zero point {zero})" if zero else ""
     return (
         f"code {code} at scale {scale:.{max(digits, 4)}g}{about} dequantizes to {real:.{digits}g}, "

@@ -30,9 +30,9 @@ class OutputRounding:
     """A node of one run, and how it rounds.
 
     Args:
-        errors: The errors of its results against a replay, in all samples or in the one that is one-sided.
-        placement: The placement of roundings that reproduces it there; None if it was not sought or not found.
-        sample: The only sample in which its errors have one sign; None for all.
+        errors: The errors of its results against a replay, in all samples or in `sample` alone.
+        placement: The placement of roundings that reproduces the results; None if it was not searched or not found.
+        sample: The first sample with one-sided errors if the errors of all samples together are not; None otherwise.
     """
 
     errors: RoundingErrors
@@ -46,12 +46,12 @@ class OutputRounding:
 
     @property
     def words(self) -> str:
-        """These clauses as one text."""
+        """The clauses, joined by commas."""
         return ", ".join(self.clauses)
 
     @property
     def one_sided(self) -> bool:
-        """Whether its errors have one sign, unless it is known to round to nearest everywhere, ties aside."""
+        """Whether its errors have one sign and it is not known to round to nearest everywhere, apart from ties."""
         if not self.errors.one_sided:
             return False
         named = None if self.placement is None else self.placement.named
@@ -60,7 +60,7 @@ class OutputRounding:
 
 
 def backend_rounding(measured: MeasuredTensor) -> OutputRounding | None:
-    """Return how the node rounds float results that differ, or None if they are in no short format or it is unknown."""
+    """Return how the node rounds results that differ from the reference, or None without a short float format."""
     node, stats, entry = measured.node, measured.stats, measured.entry
     if node is None or stats is None or not stats.mismatches or entry.quant is not None or entry.whole:
         return None
@@ -78,10 +78,10 @@ def reference_rounding(measured: MeasuredTensor) -> OutputRounding | None:
 def _output_rounding(
     run: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]], *, seek: bool = False
 ) -> OutputRounding | None:
-    """Return how a node rounds; None if its results are in no short format or it cannot be replayed.
+    """Return how a node rounds; None if its results have no short format or it cannot be replayed.
 
-    `seek` seeks the placement in any case, not only where the results are not those of rounding to nearest once, or
-    where inputs are missing.
+    With `seek`, the placement of roundings is searched in any case. Without, it is searched only if an input is missing
+    or the results are not those of a single rounding to nearest.
     """
     form, _ = real_form(node, run.graph.opset)
     by_sample: dict[int, RoundingErrors] = {}
@@ -91,14 +91,20 @@ def _output_rounding(
             return None
         axes = jointly_moved_axes(form, run.load(tensor, *places[0]).ndim)
         errors = RoundingErrors(short, axes)
-        with suppress(NotRecordedError):  # of a fused layer, whose placement is sought anyway
-            for place, (unrounded, recorded) in zip(places, _results(run, node, tensor, places), strict=True):
+        with suppress(NotRecordedError):  # inputs inside a fused layer; the placement is searched anyway
+            for place, (unrounded, recorded) in zip(
+                places, _computed_and_recorded(run, node, tensor, places), strict=True
+            ):
                 by_sample.setdefault(place[0], RoundingErrors(short, axes)).add(unrounded, recorded)
     except (KernelError, NotRecordedError):
         return None
-    for each in by_sample.values():
-        errors.merge(each)
-    sample = None if errors.one_sided else next((at for at, each in by_sample.items() if each.one_sided), None)
+    for sample_errors in by_sample.values():
+        errors.merge(sample_errors)
+    sample = (
+        None
+        if errors.one_sided
+        else next((at for at, sample_errors in by_sample.items() if sample_errors.one_sided), None)
+    )
     if sample is not None:
         errors, places = by_sample[sample], [place for place in places if place[0] == sample]
     if (
@@ -111,10 +117,10 @@ def _output_rounding(
     return OutputRounding(errors=errors, placement=find_placement(run, node, tensor, places, short), sample=sample)
 
 
-def _results(
+def _computed_and_recorded(
     run: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the results of a node computed in float32, and the recorded ones.
+    """Yield the results of a node computed in float32, together with the recorded results.
 
     Raises:
         KernelError: It cannot be replayed.
@@ -122,7 +128,7 @@ def _results(
     """
     form, opset = real_form(node, run.graph.opset)
     for place in places:
-        values = {name: _wide(array) for name, array in inputs_of(run, form, place).items()}
+        values = {name: _widen_to_float32(array) for name, array in inputs_of(run, form, place).items()}
         with recorded_limits(run, place):
             recorded, unrounded = run.load(tensor, *place), run_form(node, form, opset, values)[tensor]
         if recorded.shape != unrounded.shape:
@@ -130,6 +136,6 @@ def _results(
         yield unrounded, recorded
 
 
-def _wide(array: np.ndarray) -> np.ndarray:
+def _widen_to_float32(array: np.ndarray) -> np.ndarray:
     """Return real numbers in float32, so that a kernel does not round its result to a shorter format."""
     return array if array.dtype.kind in "iub" or array.dtype == np.float64 else array.astype(np.float32)

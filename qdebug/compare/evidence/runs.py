@@ -44,7 +44,7 @@ class Runs:
 
     @cached_property
     def on_reference_graph(self) -> OnGraphOf:
-        """The backend run, which states no graph, on the reference's graph."""
+        """The backend run, which recorded no graph, presented on the reference's graph."""
         return OnGraphOf(self.backend, self.reference, self.pairs.values())
 
     @cached_property
@@ -54,7 +54,7 @@ class Runs:
 
     @cached_property
     def equalized(self) -> EqualizedChannels:
-        """Follows factors of channels to the tensors in which they are undone."""
+        """Follows channel factors to the tensors in which they are undone."""
         return EqualizedChannels(self.graphs.replays, self.readers)
 
     @cached_property
@@ -82,18 +82,22 @@ class Runs:
         if tensor not in self.pairs:
             return None
         if tensor not in self.comparisons:
-            self.note(tensor, compare_pair(self.reference, self.backend, self.pairs[tensor]))
+            self.store_comparison(tensor, compare_pair(self.reference, self.backend, self.pairs[tensor]))
         return self.comparisons[tensor]
 
     def errors_of_inputs(self, segment: Segment) -> Iterator[Comparison]:
-        """Compare the inputs of a compared tensor's nodes."""
+        """Yield the comparisons of a segment's inputs with their partners."""
         return filter(None, map(self.error_of, segment.feeds.values()))
 
-    def note(self, tensor: str, comparison: Comparison) -> None:
+    def store_comparison(self, tensor: str, comparison: Comparison) -> None:
         """Store a comparison for the nodes that read the tensor."""
         self.comparisons[tensor] = comparison
         if max(self.reference.steps, self.backend.steps) == 1:
-            differing = (each.sample for each in comparison.samples if each.stats.mismatches)
+            differing = (
+                sample_comparison.sample
+                for sample_comparison in comparison.samples
+                if sample_comparison.stats.mismatches
+            )
             self.graphs.replays.unequal.update((tensor, sample) for sample in differing)
 
     @cached_property

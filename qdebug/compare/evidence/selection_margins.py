@@ -1,4 +1,4 @@
-"""By how much the inputs of a node differ where that changes an index, a boolean or a rounded number."""
+"""The input differences that change an index, a boolean or a rounded number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["selection_margins"]
 
 
 def selection_margins(measured: MeasuredTensor) -> Sequence[float]:
-    """Return the deciding input difference for each element that differs, or none if it is unknown.
+    """Return the input difference that decides each differing element, or () if it is unknown.
 
     For an index or a comparison, this difference is how much the distance between the two candidate values changes from
     one side to the other. For a conversion to integers, it is the difference of the converted number.
@@ -35,7 +35,7 @@ def selection_margins(measured: MeasuredTensor) -> Sequence[float]:
 
 
 def _margins(runs: Runs, tensor: str, node: Node, place: tuple[int, int]) -> Iterator[float]:
-    """Yield the deciding input difference for each element that differs, or nothing if the operator does not select.
+    """Yield the input difference that decides each differing element, or nothing if the operator does not select.
 
     Raises:
         KernelError: An input is stored in an unsupported dimension order.
@@ -47,19 +47,19 @@ def _margins(runs: Runs, tensor: str, node: Node, place: tuple[int, int]) -> Ite
     if backend_values.shape != reference_values.shape or np.array_equal(backend_values, reference_values):
         return
 
-    def read(slot: int) -> tuple[np.ndarray, np.ndarray]:
+    def read_both_sides(slot: int) -> tuple[np.ndarray, np.ndarray]:
         name = node.inputs[slot]
         backend_input = real_values(runs.backend, name, place)
         return (partner_values(replays, name, place) if name in runs.pairs else backend_input), backend_input
 
     is_different, gaps = backend_values != reference_values, None
     if row.counts is operators.Count.COMPARISON:
-        gaps = [minus(*operands) for operands in zip(read(0), read(1), strict=True)]
-    elif row.casts and read(0)[1].dtype.kind == "f":
-        gaps = list(read(0))
+        gaps = [minus(*operands) for operands in zip(read_both_sides(0), read_both_sides(1), strict=True)]
+    elif row.casts and read_both_sides(0)[1].dtype.kind == "f":
+        gaps = list(read_both_sides(0))
     elif row.picks_index and not (row.indices_beside and tensor == node.outputs[0]):
-        candidate_values = [picked_values(node, side, reference_values, backend_values) for side in read(0)]
-        gaps = [minus(*each) for each in candidate_values if each is not None]
+        candidate_values = [picked_values(node, side, reference_values, backend_values) for side in read_both_sides(0)]
+        gaps = [minus(*values) for values in candidate_values if values is not None]
     if gaps is None or len(gaps) < 2 or gaps[0].shape != gaps[1].shape:
         return
     distances = np.abs(minus(gaps[0], gaps[1]))

@@ -33,7 +33,7 @@ from qdebug.compare.attribute.grid_rounding import (
     allowed_squares,
     beyond_steps,
     grid_of_codes,
-    telling_values,
+    min_values_for_grid,
     weight_noise,
 )
 from qdebug.compare.explaining.explanation import Band
@@ -470,7 +470,7 @@ class _FloatNode:
         code_grid = None if self._short is not None else grid_of_codes(lambda: (recording.load(tensor, *p) for p in at))
         return (
             code_grid
-            if code_grid is not None and not computes_with_codes(recording) and telling_values(recording)
+            if code_grid is not None and not computes_with_codes(recording) and min_values_for_grid(recording)
             else None
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from qdebug.arithmetic.mistakes.known import mistakes
 from qdebug.arithmetic.mistakes.mistake import MISFITS, Mistake
-from qdebug.compare.attribute.backend_replay import read
+from qdebug.compare.attribute.backend_replay import load_input
 from qdebug.compare.attribute.band import allowed_error, difference, finite_norm, norm
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
@@ -166,7 +166,7 @@ def read_inputs(recording: Recording, form: Node, place: tuple[int, int]) -> dic
     for name in dict.fromkeys(filter(None, form.inputs)):
         maker = recording.graph.producer(name)
         if recording.has(name, *place) or maker is None or not _reads_constants(recording, maker):
-            input_values[name] = read(recording, place, form, name)
+            input_values[name] = load_input(recording, place, form, name)
         else:
             constants = {each: recording.load(each) for each in maker.inputs if each}
             input_values[name] = run_node(maker, constants, recording.graph.opset)[name]

@@ -1,4 +1,4 @@
-"""What casts to integers change: numbers outside the type's range, and fractions."""
+"""Counts the numbers that a cast to integers changes: fractions, and numbers outside the type's range."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class ChangedByCast:
     """How many elements a cast to integers changes.
 
     Args:
-        dtype: The type.
-        count: How many.
-        total: The number of all elements.
+        dtype: The integer type.
+        count: Number of changed elements.
+        total: Number of all elements.
         before: The first changed element, or 0 if there is none.
-        after: What it became.
+        after: Its value after the cast.
     """
 
     dtype: str
@@ -31,7 +31,7 @@ class ChangedByCast:
 
     @property
     def sentence(self) -> str:
-        """What the cast changes, in words that start with the cast."""
+        """What the cast changes, as a clause without its subject."""
         first = f"{self.before:.6g} to {self.after:.6g}"
         return f"cast to {self.dtype} changes {self.count} of {self.total} elements, the first from {first}"
 

@@ -13,7 +13,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.weights import in_plain_order, without_padding
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
-from qdebug.compare.attribute.rounding import hair, scales_by_constants
+from qdebug.compare.attribute.rounding import float32_slack, scales_by_constants
 from qdebug.compare.graph_checks.folded_constants import FoldedProduct, fold
 from qdebug.compare.graph_checks.tensor_facts import TensorFacts
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, graph_difference
@@ -29,13 +29,13 @@ from qdebug.replay.real_form import real_form
 
 __all__ = [
     "coarse_constant",
-    "different_beside",
-    "different_constant",
-    "different_folded",
-    "different_weight",
+    "find_different_bias",
+    "find_different_constant",
+    "find_different_folded_constant",
+    "find_different_side_constant",
+    "find_different_weight",
     "has_other_constant",
     "has_other_weight",
-    "other_bias",
     "unrepresentable_constant",
 ]
 
@@ -54,7 +54,7 @@ class _Operand(NamedTuple):
 
 
 class _RoundedValues(NamedTuple):
-    """Real values of a constant, and half a step of each."""
+    """Real values of a constant, and half the rounding step of each."""
 
     values: np.ndarray
     half: np.ndarray
@@ -74,8 +74,8 @@ class _RoundedValues(NamedTuple):
 def has_other_constant(facts: TensorFacts) -> bool:
     """Return whether a constant of a node provably differs from the reference's, by more than its rounding.
 
-    Return False if nodes of the reference may be folded into it, or if it is computed from others, because the
-    precision may differ.
+    False if nodes of the reference may be folded into the constant, or if the constant is computed from others: its
+    precision may then differ.
     """
     main = facts.main
     if (
@@ -84,7 +84,7 @@ def has_other_constant(facts: TensorFacts) -> bool:
         or scales_by_constants(facts.ref, facts.segment.nodes_except(main))
     ):
         return False
-    return different_constant(facts, facts.our_form(facts.node), facts.their_form(main)) is not None
+    return find_different_constant(facts, facts.backend_form(facts.node), facts.reference_form(main)) is not None
 
 
 def has_other_weight(facts: TensorFacts) -> bool:
@@ -93,10 +93,10 @@ def has_other_weight(facts: TensorFacts) -> bool:
     other_nodes = [node for node in facts.segment.nodes if node not in products]
     if _are_computed(facts.ref, products) or scales_by_constants(facts.ref, other_nodes):
         return False
-    return different_weight(facts) is not None
+    return find_different_weight(facts) is not None
 
 
-def other_bias(facts: TensorFacts) -> tuple[float, Finding] | None:
+def find_different_bias(facts: TensorFacts) -> tuple[float, Finding] | None:
     """Find a real-valued product bias that differs from the reference's by more than float rounding.
 
     It is not quantized, so rounding of the weight cannot hide the difference.
@@ -108,9 +108,7 @@ def other_bias(facts: TensorFacts) -> tuple[float, Finding] | None:
     if main is None or not operators.plain(main).product:
         return None
     folded = [
-        reference_bias
-        for reference_bias in facts.segment.nodes_except(main)
-        if operators.plain(reference_bias).goes_into_weights
+        other_node for other_node in facts.segment.nodes_except(main) if operators.plain(other_node).goes_into_weights
     ]
     own_bias = operators.titled_input(main, _BIAS_SLOT)
     is_scaled = any(gemm.attrs.get("beta", 1.0) != 1.0 for gemm in (main, node))
@@ -129,7 +127,7 @@ def other_bias(facts: TensorFacts) -> tuple[float, Finding] | None:
     if not np.linalg.norm(difference) > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.linalg.norm(reference_values):
         return None
     is_wrong = difference > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.abs(reference_values)
-    return float(np.sqrt(np.mean(difference**2))), _elements_finding(_Operand(node, "bias", bias), is_wrong)
+    return float(np.sqrt(np.mean(difference**2))), _make_elements_finding(_Operand(node, "bias", bias), is_wrong)
 
 
 def _find_added_constant(ref: IndexedRecording, main: Node, other_nodes: Sequence[Node]) -> str:
@@ -140,7 +138,7 @@ def _find_added_constant(ref: IndexedRecording, main: Node, other_nodes: Sequenc
 
 
 def _is_unquantized(facts: TensorFacts, name: str) -> bool:
-    """Return whether a name is that of a backend constant that is not quantized."""
+    """Return whether a name belongs to a backend constant that is not quantized."""
     info = facts.backend.graph.tensors.get(name)
     if info is None or info.quant is not None or not _is_constant(facts.be, name):
         return False
@@ -148,7 +146,7 @@ def _is_unquantized(facts: TensorFacts, name: str) -> bool:
 
 
 def _is_constant(run: IndexedRecording, name: str) -> bool:
-    """Return whether a name is that of a recorded constant."""
+    """Return whether a name belongs to a recorded constant."""
     return bool(name) and run.folds(name) and run.recording.has(name)
 
 
@@ -159,7 +157,7 @@ def _are_computed(ref: IndexedRecording, nodes: Sequence[Node]) -> bool:
     return any(maker is not None and not operators.of(maker.op).moves for maker in makers)
 
 
-def different_constant(facts: TensorFacts, backend_node: Node, reference_node: Node) -> Finding | None:
+def find_different_constant(facts: TensorFacts, backend_node: Node, reference_node: Node) -> Finding | None:
     """Find a constant that differs between two nodes, or that only one of them has. Return None if there is none.
 
     Args:
@@ -181,7 +179,7 @@ def different_constant(facts: TensorFacts, backend_node: Node, reference_node: N
         if not backend_name or not reference_name:
             has, reference_has = "a" if backend_name else "no", "one" if reference_name else "none"
             sentence = f"it has {has} {title}, but the reference has {reference_has}"
-            return _finding(backend_node, title, sentence, evidence=backend_name or None)
+            return _make_finding(backend_node, title, sentence, evidence=backend_name or None)
         transposed = slot == 1 and _have_transposed_weights(backend_node, reference_node)
         finding = _different_elements(
             facts, _Operand(backend_node, title, backend_name), reference_name, transposed=transposed
@@ -227,7 +225,7 @@ def _find_wrong_elements(
     slack: np.ndarray | float = 0.0,
     suffix: str = "",
 ) -> Finding | None:
-    """Find elements of a constant that differ from the reference's, or a wrong scale of all of them.
+    """Find elements of a constant that differ from the reference's, or a wrong scale that changes all of them.
 
     Args:
         facts: The tensor that the constant leads to.
@@ -243,7 +241,7 @@ def _find_wrong_elements(
     # Subtract in float64, because masks are booleans.
     difference = np.abs(np.subtract(backend_values.values, reference_values.values, dtype=np.float64))
     allowed_errors = (
-        (1 + LSB_SLACK) * (backend_values.half + reference_values.half) + hair(reference_values.values) + slack
+        (1 + LSB_SLACK) * (backend_values.half + reference_values.half) + float32_slack(reference_values.values) + slack
     )
     is_beyond = difference > allowed_errors
     if not is_beyond.any():
@@ -254,7 +252,7 @@ def _find_wrong_elements(
         half_steps_of_codes = facts.replays.backend.half_steps(operand.name, any_scale=True)
         if not np.any(difference > (1 + LSB_SLACK) * half_steps_of_codes + COARSE_CONSTANT_SLACK):
             return coarse_constant(operand.node, operand.title, operand.name, *levels)
-    return _find_wrong_scale(facts, operand, backend_values, reference_values) or _elements_finding(
+    return _find_wrong_scale(facts, operand, backend_values, reference_values) or _make_elements_finding(
         operand, is_beyond, suffix
     )
 
@@ -275,10 +273,10 @@ def _rounded_constant(facts: TensorFacts, name: str) -> _RoundedValues:
     return _RoundedValues(codes * scales, max_rounding_errors(node, codes, scales))
 
 
-def different_folded(
+def find_different_folded_constant(
     facts: TensorFacts, backend_node: Node, main: Node, other_nodes: Sequence[Node], *, bias: bool = True
 ) -> Finding | None:
-    """Find a weight or a bias that differs from the reference's with the nodes after it folded in.
+    """Find a weight or bias that differs from the reference's after the reference's later nodes are folded into it.
 
     Args:
         facts: The tensor that both sides' nodes lead to.
@@ -316,7 +314,7 @@ def _find_different_folded_bias(
     if not bias:
         is_missing = bool((np.abs(folded.bias) > _folding_error(folded.bias_size)).any())
         sentence = f"it has no bias, but the reference has one{suffix}"
-        return _finding(backend_node, "bias", sentence, evidence=None) if is_missing else None
+        return _make_finding(backend_node, "bias", sentence, evidence=None) if is_missing else None
     if not _is_constant(facts.be, bias):
         return None
     bias_values, half = map(np.ravel, _rounded_constant(facts, bias))
@@ -325,9 +323,9 @@ def _find_different_folded_bias(
         bias_values, half = bias_values[:count], half[:count]
     if bias_values.shape != folded.bias.shape:
         return None
-    allowed_errors = (1 + LSB_SLACK) * half + hair(folded.bias) + _folding_error(folded.bias_size)
+    allowed_errors = (1 + LSB_SLACK) * half + float32_slack(folded.bias) + _folding_error(folded.bias_size)
     is_beyond = np.abs(bias_values - folded.bias) > allowed_errors
-    return _elements_finding(_Operand(backend_node, "bias", bias), is_beyond, suffix) if is_beyond.any() else None
+    return _make_elements_finding(_Operand(backend_node, "bias", bias), is_beyond, suffix) if is_beyond.any() else None
 
 
 def _find_wrong_scale(
@@ -354,13 +352,13 @@ def _find_wrong_scale(
     )
 
 
-def different_weight(facts: TensorFacts) -> Finding | None:
-    """Find a difference from the reference in the weight of the only product among several backend nodes."""
+def find_different_weight(facts: TensorFacts) -> Finding | None:
+    """Find a weight that differs from the reference's, if each side's nodes include only one product."""
     segment = facts.segment
     if segment.products is None:
         return None
     product, backend_product = segment.products
-    reference_form, backend_form = facts.their_form(product), facts.our_form(backend_product)
+    reference_form, backend_form = facts.reference_form(product), facts.backend_form(backend_product)
     reference_scalings, backend_scalings = (
         sum(scales_by_constants(run, [node]) for node in nodes if node not in (product, backend_product))
         for run, nodes in ((facts.ref, segment.nodes), (facts.be, segment.own))
@@ -368,7 +366,9 @@ def different_weight(facts: TensorFacts) -> Finding | None:
     if reference_scalings and backend_scalings and reference_scalings != backend_scalings:
         return None  # some factors are folded into other constants, but which ones is unknown
     if reference_scalings and not backend_scalings:
-        finding = different_folded(facts, backend_form, reference_form, segment.nodes_except(product), bias=False)
+        finding = find_different_folded_constant(
+            facts, backend_form, reference_form, segment.nodes_except(product), bias=False
+        )
     else:
         backend_name, reference_name = (operators.titled_input(form, 1) for form in (backend_form, reference_form))
         finding = _different_elements(
@@ -382,10 +382,10 @@ def different_weight(facts: TensorFacts) -> Finding | None:
     return replace(finding, sentence=f"of {backend_form.op} {backend_form.name!r}, {finding.sentence}")
 
 
-def different_beside(facts: TensorFacts) -> Finding | None:
+def find_different_side_constant(facts: TensorFacts) -> Finding | None:
     """Find a different table, summand or factor among several nodes, if each side has only one of its kind."""
-    backend_constants = _beside_weights(facts.be, facts.segment.own)
-    reference_constants = _beside_weights(facts.ref, facts.segment.nodes)
+    backend_constants = _constants_by_role(facts.be, facts.segment.own)
+    reference_constants = _constants_by_role(facts.ref, facts.segment.nodes)
     factor_counts = [len(constants.get("factor", ())) for constants in (backend_constants, reference_constants)]
     if reference_constants.get("weight") and factor_counts[0] != factor_counts[1]:
         return None  # a factor and a summand may have been folded into the weight
@@ -403,11 +403,11 @@ def different_beside(facts: TensorFacts) -> Finding | None:
     return None
 
 
-def _beside_weights(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, list[tuple[Node, str]]]:
-    """Return the constants of the given nodes in their real-valued form, by role."""
+def _constants_by_role(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, list[tuple[Node, str]]]:
+    """Return the constants of the nodes' real-valued forms, by role: weight, bias, table or factor."""
     constants_by_role: dict[str, list[tuple[Node, str]]] = {}
 
-    def note(kind: str, node: Node, name: str) -> None:
+    def add(kind: str, node: Node, name: str) -> None:
         if _is_constant(run, name):
             constants_by_role.setdefault(kind, []).append((node, name))
 
@@ -415,14 +415,14 @@ def _beside_weights(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, l
         node, _ = real_form(recorded_node, run.recording.graph.opset)
         row = operators.plain(node)
         if row.product:
-            note("weight", node, operators.titled_input(node, 1))
+            add("weight", node, operators.titled_input(node, 1))
             if not operators.of(node.op).sums_codes:  # QLinear products have zero points there
-                note("bias", node, operators.titled_input(node, _BIAS_SLOT))
+                add("bias", node, operators.titled_input(node, _BIAS_SLOT))
         elif row.index_inputs:
-            note("table", node, node.inputs[0])
+            add("table", node, node.inputs[0])
         elif row.adds_term or row.neutral is not None or row.scales_channels:
             for name in node.inputs:
-                note("bias" if row.adds_term else "factor", node, name)
+                add("bias" if row.adds_term else "factor", node, name)
     return constants_by_role
 
 
@@ -449,11 +449,11 @@ def _in_common_shape(
 
 
 def _common_factor(backend_values: _RoundedValues, reference_values: _RoundedValues) -> float | None:
-    """Return the factor from rounded values to the reference's, within half a step, or None if there is none."""
+    """Return the one factor that turns rounded values into the reference's within half a step, or None."""
     magnitude, reference_magnitude = (
         np.abs(constant.values, dtype=np.float64) for constant in (backend_values, reference_values)
     )
-    half, slack = backend_values.half, (1 + LSB_SLACK) * reference_values.half + hair(reference_values.values)
+    half, slack = backend_values.half, (1 + LSB_SLACK) * reference_values.half + float32_slack(reference_values.values)
     has_sign = magnitude > half  # rounding can change the sign of smaller values
     usable = has_sign & (reference_magnitude > slack)
     if np.unique(magnitude[usable]).size < 2 or np.any((backend_values.values * reference_values.values < 0) & usable):
@@ -488,10 +488,10 @@ def coarse_constant(node: Node, title: str, name: str, used: int, count: int) ->
     )
 
 
-def _elements_finding(operand: _Operand, is_wrong: np.ndarray, suffix: str = "") -> Finding:
+def _make_elements_finding(operand: _Operand, is_wrong: np.ndarray, suffix: str = "") -> Finding:
     """Return the finding that the masked elements of a constant differ from the reference."""
     count = f"{int(is_wrong.sum())} of {is_wrong.size} elements of {operand.title} {operand.name!r}"
-    finding = _finding(
+    finding = _make_finding(
         operand.node,
         operand.title,
         f"{count} differ from the reference{suffix} by more than rounding",
@@ -500,7 +500,7 @@ def _elements_finding(operand: _Operand, is_wrong: np.ndarray, suffix: str = "")
     return replace(finding, amount=float(is_wrong.sum()), limit=0.0, unit="elements")
 
 
-def _finding(node: Node, title: str, sentence: str, *, evidence: str | None) -> Finding:
+def _make_finding(node: Node, title: str, sentence: str, *, evidence: str | None) -> Finding:
     return graph_difference(_KIND_BY_TITLE.get(title, FindingKind.CONSTANT), node, sentence, evidence=evidence)
 
 
@@ -534,7 +534,7 @@ def unrepresentable_constant(replays: ReferenceReplay, reference_node: Node, bac
             backend_values.dtype == reference_values.dtype
             and np.array_equal(backend_values, reference_values, equal_nan=True)
         ):
-            continue  # both have the same format
+            continue  # not rounded to a short format, or stored exactly as in the reference
         noise = short_format.unit if slot == 1 and operators.of(form.op).product else 0.0
         title = f"{titles[slot] if slot < len(titles) else 'constant'} {name!r}"
         loss = _range_loss(
@@ -555,7 +555,7 @@ def unrepresentable_constant(replays: ReferenceReplay, reference_node: Node, bac
 
 
 def _is_unquantized_constant(recording: Recording, name: str) -> bool:
-    """Return whether a name is that of a recorded constant that is not quantized."""
+    """Return whether a name belongs to a recorded constant that is not quantized."""
     is_recorded = bool(name) and recording.graph.is_constant(name) and recording.has(name)
     return is_recorded and recording.graph.tensors[name].quant is None
 

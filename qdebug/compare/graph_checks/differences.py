@@ -1,6 +1,6 @@
 """Compares the graphs around a tensor to find a different weight, bias, stride, activation or operator.
 
-This identifies the cause if replays show that there is a difference.
+Replays show that a tensor differs; this comparison finds the cause.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import Segment
 from qdebug.compare.graph_checks.casts import changed_by_cast
 from qdebug.compare.graph_checks.constants import (
-    different_beside,
-    different_constant,
-    different_folded,
-    different_weight,
+    find_different_constant,
+    find_different_folded_constant,
+    find_different_side_constant,
+    find_different_weight,
     unrepresentable_constant,
 )
 from qdebug.compare.graph_checks.tensor_facts import TensorFacts
@@ -39,7 +39,13 @@ from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
-__all__ = ["declared_difference", "has_codes", "missing_before", "says_the_same", "stated_difference"]
+__all__ = [
+    "declared_difference",
+    "find_activation_missing_before",
+    "has_codes",
+    "is_declared_equally",
+    "stated_difference",
+]
 
 _DIMENSION_ATTRIBUTES = frozenset({"axis", "axes", "perm"})
 """Attributes that hold dimension indices."""
@@ -57,7 +63,7 @@ _LAYOUT_ATTRIBUTES = frozenset(("channels_last", "activation", "activation_param
 """Attributes of a node's layout and fused activation."""
 
 
-def says_the_same(facts: TensorFacts, places: Sequence[tuple[int, int]] = ()) -> bool:
+def is_declared_equally(facts: TensorFacts, places: Sequence[tuple[int, int]] = ()) -> bool:
     """Return whether a backend node is declared exactly like its only reference node, operands included.
 
     Args:
@@ -65,14 +71,14 @@ def says_the_same(facts: TensorFacts, places: Sequence[tuple[int, int]] = ()) ->
         places: Samples and steps for trying an attribute that one side omits.
     """
     pair, node, segment = facts.entry.pair, facts.node, facts.segment
-    if segment.wide:
+    if segment.has_several_nodes:
         return False
     if not segment.nodes:
-        return facts.be.handed_on(node) is not None or _repeats_clamp(facts)
+        return facts.be.passed_on_input(node) is not None or _repeats_clamp(facts)
     reference_node = segment.nodes[0]
     if len(segment.nodes) != 1 or pair.reference not in reference_node.outputs:
         return False
-    forms = facts.our_form(node), facts.their_form(reference_node)
+    forms = facts.backend_form(node), facts.reference_form(reference_node)
     return (
         forms[0].op == forms[1].op
         and node.outputs.index(pair.backend) == reference_node.outputs.index(pair.reference)
@@ -83,14 +89,16 @@ def says_the_same(facts: TensorFacts, places: Sequence[tuple[int, int]] = ()) ->
 
 
 def _repeats_clamp(facts: TensorFacts) -> bool:
-    """Return whether a backend's Relu or Clip only repeats a clamp by the reference's codes or preceding node."""
+    """Return whether a backend's Relu or Clip repeats a clamp that reference codes or the preceding node apply."""
     node = facts.node
     bounds = bounds_of(facts.be, node)
-    before = facts.replays.pairs.get(node.inputs[0]) if node.inputs else None
-    if bounds is None or before is None:
+    input_pair = facts.replays.pairs.get(node.inputs[0]) if node.inputs else None
+    if bounds is None or input_pair is None:
         return False
     members = facts.ref.members(facts.entry.pair.reference)
-    return clamp_of(before.backend_view) == bounds or any(is_clamped_by_codes(facts.ref, m, bounds) for m in members)
+    return clamp_of(input_pair.backend_view) == bounds or any(
+        is_clamped_by_codes(facts.ref, m, bounds) for m in members
+    )
 
 
 def _is_same_operand(facts: TensorFacts, backend_name: str, reference_name: str) -> bool:
@@ -119,11 +127,11 @@ def declared_difference(facts: TensorFacts) -> Finding:
     """Return the difference between the two graphs, given that the results differ."""
     segment, node = facts.segment, facts.node
     reference_text = " + ".join(node.op for node in segment.nodes)
-    if not segment.wide:
+    if not segment.has_several_nodes:
         sentence = f"its operator computes something else than {reference_text}" if reference_text else _CHANGES_VALUES
         return (
             stated_difference(facts)
-            or _extra_attribute(facts, reference_text)
+            or _find_extra_attribute(facts, reference_text)
             or graph_difference(FindingKind.OPERATOR, node, sentence)
         )
     inputs_text = ", ".join(repr(tensor) for tensor in segment.feeds.values())
@@ -143,11 +151,11 @@ def declared_difference(facts: TensorFacts) -> Finding:
             "values"
         )
     finding = (
-        different_weight(facts)
-        or _lossy_cast(facts)
+        find_different_weight(facts)
+        or _find_lossy_cast(facts)
         or _find_other_operator(segment)
-        or _other_attribute_inside(facts)
-        or different_beside(facts)
+        or _find_different_attribute_inside(facts)
+        or find_different_side_constant(facts)
     )
     if finding is None:  # the graphs agree, so the cause is what the backend computes
         kind = FindingKind.ARITHMETIC if same_operators else FindingKind.OPERATOR
@@ -158,7 +166,7 @@ def declared_difference(facts: TensorFacts) -> Finding:
 _CHANGES_VALUES = "changes values that the reference passes on unchanged"
 
 
-def _lossy_cast(facts: TensorFacts) -> Finding | None:
+def _find_lossy_cast(facts: TensorFacts) -> Finding | None:
     """Find a cast to integers that changes numbers, in a segment where the reference has no casts."""
     if any(operators.of(node.op).casts for node in facts.segment.nodes):
         return None
@@ -177,26 +185,26 @@ def stated_difference(facts: TensorFacts) -> Finding | None:
         reference_text = " + ".join(n.op for n in segment.nodes)
         sentence = f"{node.op} stands where the reference has {reference_text or 'no node'}"
         return graph_difference(FindingKind.OPERATOR, node, sentence)
-    backend_form, reference_form = facts.our_form(node), facts.their_form(main)
+    backend_form, reference_form = facts.backend_form(node), facts.reference_form(main)
     other_nodes = segment.nodes_except(main)
 
     def is_same(name: str) -> bool:
         return _is_equal_in_its_layout(facts, backend_form, reference_form, name)
 
     return (
-        _other_attribute(facts, node, backend_form, reference_form, is_same=is_same)
+        _find_different_attribute(facts, node, backend_form, reference_form, is_same=is_same)
         or unrepresentable_constant(facts.replays, main, node)
-        or (  # scales folded into the weights make these differ legitimately
-            different_folded(facts, backend_form, reference_form, other_nodes)
+        or (  # a constant with scales folded into it may differ without being wrong
+            find_different_folded_constant(facts, backend_form, reference_form, other_nodes)
             if scales_by_constants(facts.ref, other_nodes)
-            else different_constant(facts, backend_form, reference_form)
+            else find_different_constant(facts, backend_form, reference_form)
         )
-        or (_different_operands(facts, backend_form, reference_form) if segment.elsewhere else None)
+        or (_find_different_operand(facts, backend_form, reference_form) if segment.has_extra_inputs else None)
         or _find_missing_activations(facts, main)
     )
 
 
-def _different_operands(facts: TensorFacts, backend_form: Node, reference_form: Node) -> Finding | None:
+def _find_different_operand(facts: TensorFacts, backend_form: Node, reference_form: Node) -> Finding | None:
     root, pairs = facts.ref.root, facts.replays.pairs
     backend_inputs = [pairs[name].reference for name in facts.be.data_inputs(backend_form) if name in pairs]
     missing = [n for n in facts.ref.data_inputs(reference_form) if root(n) not in set(map(root, backend_inputs))]
@@ -207,7 +215,7 @@ def _different_operands(facts: TensorFacts, backend_form: Node, reference_form: 
     return graph_difference(FindingKind.OPERAND, backend_form, sentence, evidence=missing[0])
 
 
-def _other_attribute_inside(facts: TensorFacts) -> Finding | None:
+def _find_different_attribute_inside(facts: TensorFacts) -> Finding | None:
     """Find a different attribute in a segment, at a node whose operator occurs only once on either side."""
     segment = facts.segment
     has_transposes = any(operators.of(node.op).transposes for node in (*segment.own, *segment.nodes))
@@ -220,10 +228,10 @@ def _other_attribute_inside(facts: TensorFacts) -> Finding | None:
         counterparts = reference_nodes.get(family, [])
         if len(nodes) != 1 or len(counterparts) != 1:
             continue
-        backend_form, reference_form = facts.our_form(nodes[0]), facts.their_form(counterparts[0])
+        backend_form, reference_form = facts.backend_form(nodes[0]), facts.reference_form(counterparts[0])
         if backend_form.op != reference_form.op:
             continue
-        finding = _other_attribute(facts, nodes[0], backend_form, reference_form, is_same=is_same)
+        finding = _find_different_attribute(facts, nodes[0], backend_form, reference_form, is_same=is_same)
         if finding is not None:
             return replace(finding, sentence=f"of {nodes[0].op} {nodes[0].name!r}, {finding.sentence}")
     return None
@@ -241,7 +249,7 @@ def _has_same_attributes(facts: TensorFacts, reference_node: Node, places: Seque
     """
     opset = real_form(facts.node, facts.backend.graph.opset)[1]
     reference_opset = real_form(reference_node, facts.reference.graph.opset)[1]
-    backend_form, reference_node = facts.our_form(facts.node), facts.their_form(reference_node)
+    backend_form, reference_node = facts.backend_form(facts.node), facts.reference_form(reference_node)
     keys = _attribute_keys(backend_form), _attribute_keys(reference_node)
     if keys[0] == keys[1]:
         return True
@@ -268,12 +276,12 @@ def _has_same_attributes(facts: TensorFacts, reference_node: Node, places: Seque
     return bool(places)
 
 
-def _other_attribute(
+def _find_different_attribute(
     facts: TensorFacts, node: Node, backend_form: Node, reference_form: Node, *, is_same: Callable[[str], bool]
 ) -> Finding | None:
     """Find an attribute of a backend node that differs from the reference's, or return None.
 
-    A harness may omit attributes that it does not know, so a default counts only if the values confirm it.
+    A harness may omit attributes that it does not support, so a default counts only if the values confirm it.
 
     Args:
         facts: The node's tensor.
@@ -303,7 +311,7 @@ def _other_attribute(
         is_backends = name in backend_attributes
         run, form = (facts.reference, reference_form) if is_backends else (facts.backend, backend_form)
         stated = (backend_attributes if is_backends else reference_attributes)[name]
-        default = _default_in_force(run, form, name, stated)
+        default = _find_confirmed_default(run, form, name, stated)
         if default is None or (name == "transB" and _has_transposed_weight(facts, backend_form, reference_form)):
             continue
         return _attribute_finding(
@@ -312,10 +320,10 @@ def _other_attribute(
     return None
 
 
-def _extra_attribute(facts: TensorFacts, reference_text: str) -> Finding | None:
-    """Find the only attribute of a backend node that must be removed to match the reference's nodes.
+def _find_extra_attribute(facts: TensorFacts, reference_text: str) -> Finding | None:
+    """Find the only attribute of a backend node without which it computes the same as the reference's nodes.
 
-    The reference's nodes lack that attribute, as MatMul cannot transpose an operand.
+    The reference's operators lack that attribute: a MatMul, for example, cannot transpose an operand.
 
     Args:
         facts: The backend node's tensor.
@@ -397,7 +405,7 @@ def _has_transposed_weight(facts: TensorFacts, backend_form: Node, reference_for
     return backend_weight.shape == reference_weight.shape[::-1] and not np.array_equal(backend_weight, reference_weight)
 
 
-def _default_in_force(recording: Recording, form: Node, name: str, stated: AttrValue) -> str | None:
+def _find_confirmed_default(recording: Recording, form: Node, name: str, stated: AttrValue) -> str | None:
     """Return the default of an omitted attribute as text, if the node's values confirm the default.
 
     None if the kernel does not read the attribute, or if the values match the other run's attribute as well.
@@ -494,7 +502,7 @@ def _by_family(nodes: Sequence[Node]) -> dict[str, list[Node]]:
 
 
 def _find_missing_activations(facts: TensorFacts, main: Node) -> Finding | None:
-    """Find activations that the backend lacks: without them, the reference gives the recorded values.
+    """Find activations that the backend lacks: without them, the reference's nodes reproduce the recorded values.
 
     Args:
         facts: The backend node's tensor.
@@ -521,14 +529,14 @@ def _find_missing_activations(facts: TensorFacts, main: Node) -> Finding | None:
 
 
 def _matches_without(facts: TensorFacts, activations: Sequence[Node]) -> bool:
-    """Return whether the reference's nodes, without the given activations, map the backend's inputs to a tensor."""
-    pair, bare = facts.segment.without(activations, facts.entry.pair)
+    """Return whether the reference's nodes without the given activations reproduce the recorded tensor."""
+    pair, segment_without = facts.segment.without(activations, facts.entry.pair)
     if not facts.places:
         return False
     place = facts.places[0]
     try:
-        reference_values = facts.replays.values(pair, bare, place)
-        noise = facts.replays.rounding_noise(pair, bare, place)
+        reference_values = facts.replays.values(pair, segment_without, place)
+        noise = facts.replays.rounding_noise(pair, segment_without, place)
         backend_values = in_reference_order(
             real_values(facts.backend, pair.backend, place), pair.backend_view, reference_values.shape
         )
@@ -543,7 +551,7 @@ def _matches_without(facts: TensorFacts, activations: Sequence[Node]) -> bool:
     return not exceeds(difference, noise)
 
 
-def missing_before(facts: TensorFacts) -> Finding | None:
+def find_activation_missing_before(facts: TensorFacts) -> Finding | None:
     """Find an activation that is missing before a node that cannot be replayed, such as an If.
 
     The node's own operator is the same, but its input is not the activation's output.
@@ -573,7 +581,7 @@ def _operators_text(nodes: Sequence[Node]) -> str:
 
 
 def _activations_between(facts: TensorFacts, start: str, end: str) -> tuple[Node, ...]:
-    """Return the activations between two tensors of the reference, or none if other nodes are between them."""
+    """Return the activations between two tensors of the reference, or () if other nodes are between them."""
     ref, activations = facts.ref, list[Node]()
     while ref.root(end) != ref.root(start):
         node = ref.graph.producer(ref.root(end))

@@ -26,7 +26,7 @@ class FoldedProduct:
         weight: The weight, multiplied by the gain of each output channel.
         gain: The gain, in a shape that broadcasts over the weight.
         bias: The bias of each output channel.
-        bias_size: The magnitude of the terms that the bias is a sum of, which its rounding is relative to.
+        bias_size: Sum of the magnitudes of the bias's terms, to which its rounding error is relative.
         nodes: The nodes that are folded in, in order.
     """
 
@@ -40,13 +40,13 @@ class FoldedProduct:
 def fold(run: IndexedRecording, main: Node, other_nodes: Sequence[Node]) -> FoldedProduct | None:
     """Fold the nodes after a product that scale or shift each channel by a constant into the product's constants.
 
-    They map a channel x to gain * x + offset. Both numbers follow from their results for 0 and for 1.
+    These nodes map a channel x to gain * x + offset. Gain and offset follow from their results for x = 0 and x = 1.
 
     Args:
         run: The run that contains the nodes.
         main: The product.
-        other_nodes: The other nodes, in topological order. Nodes from the first that does anything else, such as an
-            activation, are left out.
+        other_nodes: The other nodes, in topological order. The first node after the product that does anything else,
+            such as an activation, and all later nodes are left out.
 
     Returns:
         The folded product, or None if nothing is folded, if the nodes include one before the product that is not an
@@ -60,7 +60,7 @@ def fold(run: IndexedRecording, main: Node, other_nodes: Sequence[Node]) -> Fold
         if axis is None or weight.ndim < 2:
             return None
         count = weight.shape[axis]
-        affine_map = _affine(
+        affine_map = _fit_affine_map(
             run, main, other_nodes, (1, count) if _is_matrix(main) else (1, count, *(1,) * (weight.ndim - 2))
         )
     except (KernelError, NotRecordedError):
@@ -84,7 +84,7 @@ def _is_matrix(main: Node) -> bool:
     return operators.plain(main).sums is Sums.MATRIX
 
 
-def _affine(
+def _fit_affine_map(
     run: IndexedRecording, main: Node, other_nodes: Sequence[Node], shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray, tuple[Node, ...]] | None:
     """Return the gain and the offset of each channel, and the nodes that apply them."""

@@ -65,5 +65,5 @@ class GraphCheck:
             node=node,
             segment=segment,
         )
-        plain = SeveralNodes(facts) if segment.wide else OneNode(facts)
-        return ChosenScale(facts, plain) if chooses_scale(facts) else plain
+        check = SeveralNodes(facts) if segment.has_several_nodes else OneNode(facts)
+        return ChosenScale(facts, check) if chooses_scale(facts) else check

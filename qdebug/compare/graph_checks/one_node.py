@@ -1,4 +1,4 @@
-"""Judges a tensor computed by a single backend node: compares its replay with the reference's on the same inputs."""
+"""Judges a tensor of a single backend node by comparing its replay with that of the reference's nodes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from qdebug.compare.align.pairs import clamp_of
 from qdebug.compare.attribute.attribute import Attribution
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values, replay
 from qdebug.compare.attribute.band import finite_norm, minus
-from qdebug.compare.attribute.code_spans import clip_in_turn, folded_clamp, held_as_recorded, span_before
+from qdebug.compare.attribute.code_spans import clamp_unless_recorded_unclamped, clip_in_turn, folded_clamp, span_before
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
-from qdebug.compare.attribute.masked import softmax_axes, which_count
+from qdebug.compare.attribute.masked import is_relevant_to_softmax, softmax_axes
 from qdebug.compare.attribute.reference_replay import exceeds
-from qdebug.compare.graph_checks.constants import has_other_constant, other_bias
+from qdebug.compare.graph_checks.constants import find_different_bias, has_other_constant
 from qdebug.compare.graph_checks.differences import declared_difference, has_codes
-from qdebug.compare.graph_checks.tensor_check import TensorCheck, lost_to_rounding
+from qdebug.compare.graph_checks.tensor_check import TensorCheck, find_rounding_loss
 from qdebug.compare.graph_checks.tensor_facts import TensorFacts, is_same_shape_but_ones
 from qdebug.compare.result.finding import Finding
 from qdebug.errors import KernelError
@@ -49,7 +49,7 @@ class OneNode(TensorCheck):
         own_attribution = self._split()
         if own_attribution.introduced is not None:
             return own_attribution
-        by_reference = self.by_reference(rounding=True)  # a harness may not know all inputs of a node
+        by_reference = self.by_reference(rounding=True)  # a harness may not record all inputs of a node
         return own_attribution if by_reference.introduced is None else by_reference
 
     def why_not(self, attribution: Attribution) -> str | None:
@@ -61,7 +61,7 @@ class OneNode(TensorCheck):
         return super().why_not(attribution)
 
     def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
-        """Find a difference between the replays that exceeds the rounding of constants, or a loss by that rounding."""
+        """Find a difference between the replays beyond the rounding of constants, or a loss by that rounding."""
         if (finding := bias_effect(self.facts, attribution, places)) is not None:
             return finding
         if any(self._differs(attribution, place) for place in places):
@@ -72,7 +72,7 @@ class OneNode(TensorCheck):
 
     def _rounding_loss(self, place: tuple[int, int]) -> Finding | None:
         """Find a product that loses too much by quantizing its weights."""
-        facts, form = self.facts, self.facts.our_form(self.node)
+        facts, form = self.facts, self.facts.backend_form(self.node)
         weights = [name for name in form.inputs[1:2] if name and facts.be.folds(name)]
         coded = any(facts.replays.backend.levels(name) is not None for name in weights)
         if not (operators.of(form.op).product and coded):
@@ -80,7 +80,7 @@ class OneNode(TensorCheck):
         reference_values, backend_values = self._replay_both(place)
         if backend_values.shape != reference_values.shape:
             return None
-        return lost_to_rounding(facts, reference_values, minus(reference_values, backend_values), "weights")
+        return find_rounding_loss(facts, reference_values, minus(reference_values, backend_values), "weights")
 
     def _replay_both(self, place: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Return the outputs of both sides' nodes on the backend's inputs, in the reference's order."""
@@ -95,9 +95,9 @@ class OneNode(TensorCheck):
         clamp = folded_clamp(facts.reference, facts.backend, entry)
         backend_values = backend_values.reshape(recorded.shape)
         if clamp is not None:
-            backend_values = held_as_recorded(backend_values, dequantize(recorded, entry.quant), clamp)
+            backend_values = clamp_unless_recorded_unclamped(backend_values, dequantize(recorded, entry.quant), clamp)
         backend_values = clip_in_turn(backend_values, clamp_of(entry.pair.backend_view), self._reference_span)
-        # Replayed from the backend's inputs, the reference's values may exceed its codes.
+        # The reference's nodes, replayed on the backend's inputs, may exceed the range of the reference's codes.
         reference_values = clip_in_turn(reference_values, self._reference_span)
         return reference_values, in_reference_order(backend_values, entry.pair.backend_view, reference_values.shape)
 
@@ -118,7 +118,7 @@ class OneNode(TensorCheck):
             allowed = self._in_reference_shape(allowed, reference_values)
         min_difference = FOLDING_MAX_ERROR_RATIO * _rounding_of_result(facts, attribution, place)
 
-        def excess(share: float, magnitude: np.ndarray) -> np.ndarray | None:
+        def find_excess(share: float, magnitude: np.ndarray) -> np.ndarray | None:
             """Return the excess over a share of the bound, or None if it is negligible."""
             with np.errstate(invalid="ignore"):  # inf - inf: an infinite bound allows any difference
                 beyond = np.nan_to_num(
@@ -137,16 +137,16 @@ class OneNode(TensorCheck):
             return noise if spread is None else np.hypot(noise, spread)
 
         def is_beyond(magnitude: np.ndarray, share: float, half_steps: float) -> bool:
-            beyond = excess(share, magnitude)
+            beyond = find_excess(share, magnitude)
             return beyond is not None and exceeds(beyond, rounding_noise() / half_steps)
 
         difference = self._difference(reference_values, backend_values)
         if is_beyond(difference, 1.0, 1.0):
-            without_weight = self._difference_beside_weight(backend_values, place)
+            without_weight = self._difference_without_weight_rounding(backend_values, place)
             return without_weight is None or is_beyond(without_weight, 1.0, 1.0)
-        if excess(LIKELY_ROUNDING_BOUND_SHARE, difference) is None or not has_other_constant(facts):
+        if find_excess(LIKELY_ROUNDING_BOUND_SHARE, difference) is None or not has_other_constant(facts):
             return False
-        without_weight = self._difference_beside_weight(backend_values, place)
+        without_weight = self._difference_without_weight_rounding(backend_values, place)
         difference = difference if without_weight is None else without_weight
         return is_beyond(difference, LIKELY_ROUNDING_BOUND_SHARE, DISTURBANCE_HALF_STEPS)
 
@@ -155,8 +155,10 @@ class OneNode(TensorCheck):
         shape = reference_values.shape
         return in_reference_order(array, self.facts.entry.pair.backend_view, shape).reshape(shape)
 
-    def _difference_beside_weight(self, backend_values: np.ndarray, place: tuple[int, int]) -> np.ndarray | None:
-        """Return the difference of a replay, apart from the effect of weight rounding, or None if unknown."""
+    def _difference_without_weight_rounding(
+        self, backend_values: np.ndarray, place: tuple[int, int]
+    ) -> np.ndarray | None:
+        """Return the difference if both replays use the backend's rounded weight, or None if that is not possible."""
         reference_values = self.facts.with_rounded_weight(place)
         if reference_values is None:
             return None
@@ -171,7 +173,7 @@ class OneNode(TensorCheck):
         hides from a Softmax, because a shorter format has a different mask value.
         """
         facts, entry = self.facts, self.facts.entry
-        # Non-finite values are judged elsewhere.
+        # Another check judges non-finite values.
         difference = np.nan_to_num(np.abs(minus(reference_values, backend_values)), nan=0.0, posinf=np.inf)
         low, high = (np.nan if end is None else end for end in span_before(facts.backend.graph, entry.tensor))
         hidden = ((reference_values <= low) & (backend_values <= low)) | (
@@ -179,7 +181,7 @@ class OneNode(TensorCheck):
         )
         if entry.pair.reference_view is None and reference_values.size:
             axes = softmax_axes(facts.reference.graph, entry.reference_tensor, reference_values.ndim)
-            hidden |= False if axes is None else ~which_count(reference_values, backend_values, axes)
+            hidden |= False if axes is None else ~is_relevant_to_softmax(reference_values, backend_values, axes)
         return np.asarray(np.where(hidden, 0.0, difference))
 
 
@@ -190,25 +192,25 @@ def why_replay_is_inconclusive(facts: TensorFacts, attribution: Attribution) -> 
 
 
 def bias_effect(facts: TensorFacts, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
-    """Find an unquantized bias that differs from the reference's, with more effect than rounding of the summands."""
+    """Find an unquantized bias that differs from the reference's by more than rounding the terms of the sums allows."""
     if facts.entry.quant is not None:
         return None
-    error_and_finding = other_bias(facts)
+    error_and_finding = find_different_bias(facts)
     if error_and_finding is None:
         return None
     for place in places:
-        elements = math.prod(shape_of(facts.backend, facts.entry.tensor, *place))
+        element_count = math.prod(shape_of(facts.backend, facts.entry.tensor, *place))
         allowed = FOLDING_MAX_ERROR_RATIO * _rounding_of_result(facts, attribution, place)
-        if error_and_finding[0] * math.sqrt(elements) > allowed:
+        if error_and_finding[0] * math.sqrt(element_count) > allowed:
             return error_and_finding[1]
     return None
 
 
 def _rounding_of_result(facts: TensorFacts, attribution: Attribution, place: tuple[int, int]) -> float:
-    """Return the error norm of a node's result by rounding in one sample.
+    """Return the norm of the rounding error of a node's result in one sample.
 
-    Two replays sum in float32. Beside their difference, the sums in a short format that a kernel may have do not count,
-    but only one rounding of the result does.
+    It is compared with the difference between two replays, which accumulate in float32. So it allows for one rounding
+    of the result to a short format, but not for accumulation in that format.
     """
     allowed = attribution.samples.get(place[0], attribution).allowed or 0.0
     recorded = facts.backend.load(facts.entry.tensor, *place)
@@ -230,13 +232,13 @@ def _rounding_bound(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray | 
     if not row.product and not any(np.any(half_steps(name)) for name in constants):
         return 0.0
     if row.moves:
-        return _moved_bound(facts, constants, place)
+        return _bound_of_moved_constants(facts, constants, place)
     scales = row.neutral == 1 and row.commutes
     if not (row.product or row.neutral == 0 or scales):
         return None
     main, weight_error = facts.main, None
     if main is not None and row.product:
-        weight_error = facts.replays.weight_error(facts.their_form(main), form, facts.segment.nodes_except(main))
+        weight_error = facts.replays.weight_error(facts.reference_form(main), form, facts.segment.nodes_except(main))
     values: dict[str, np.ndarray] = {}
     rounded = False
     for slot, name in enumerate(form.inputs):
@@ -260,8 +262,8 @@ def _rounding_bound(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray | 
     return np.asarray(np.minimum(worst, ROUNDING_SUM_FACTOR * np.sqrt(squares)))
 
 
-def _moved_bound(facts: TensorFacts, constants: Sequence[str], place: tuple[int, int]) -> np.ndarray:
-    """Return the effect of rounded constants on a node that only moves values: half a step at each moved constant."""
+def _bound_of_moved_constants(facts: TensorFacts, constants: Sequence[str], place: tuple[int, int]) -> np.ndarray:
+    """Return the effect of rounded constants on a node that only moves values: half a step per constant element."""
     form, opset = real_form(facts.node, facts.backend.graph.opset)
     values: dict[str, np.ndarray] = {}
     for name in filter(None, form.inputs):
@@ -284,8 +286,8 @@ def _rounding_spread(facts: TensorFacts, place: tuple[int, int]) -> np.ndarray:
     }
     rng = np.random.default_rng(_SEED)
 
-    def replayed() -> np.ndarray:
+    def replay_disturbed() -> np.ndarray:
         disturbed = {name: disturb_values(rng, array, half.get(name, 0.0)) for name, array in values.items()}
         return run_form(node, form, opset, disturbed)[tensor]
 
-    return estimate_spread(run_form(node, form, opset, values)[tensor], replayed)
+    return estimate_spread(run_form(node, form, opset, values)[tensor], replay_disturbed)

@@ -1,7 +1,7 @@
 """Finds backend nodes whose recorded outputs do not follow from their recorded inputs, one node at a time.
 
-A wrong row can hide among the errors of quantized data. But the codes are recorded or follow from the data. Their sums
-are whole numbers with one right value each, and scaling rounds only once. So each node with recorded inputs is
+A wrong row can hide among the errors that quantizing the data causes. But the codes are recorded or follow from the
+data, each of their sums has one right integer value, and scaling rounds only once. So each node with recorded inputs is
 recomputed on codes, and its recorded elements are compared with the result.
 """
 
@@ -33,7 +33,7 @@ from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.segment import run_form
 from qdebug.replay.variant import Arithmetic
 
-__all__ = ["WrongElements", "limited_sums", "short_sums", "unaccounted_node", "wrong_elements"]
+__all__ = ["WrongElements", "find_inconsistent_node", "limited_sums", "tensors_with_short_sums", "wrong_elements"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class WrongElements:
     count: int
 
     def finding(self, last: Node) -> Finding:
-        """Return the finding about it in a region that ends with the given node."""
+        """Return a finding about the node, which lies in a region that ends with the given node."""
         element_kind = "sums" if operators.of(self.node.op).sums_codes else "elements"
         node_text = "the node" if self.node is last else f"{self.node.op} {self.node.name!r}"
         return Finding(
@@ -75,24 +75,24 @@ def wrong_elements(facts: TensorFacts, places: Iterable[tuple[int, int]]) -> Fin
     Their error counts even if quantizing the data causes far larger errors, because the right value follows from the
     codes.
     """
-    unaccounted = filter(None, (unaccounted_node(facts, place) for place in places))
-    rare_errors = (error for error in unaccounted if error.wrong <= DYNAMIC_WRONG_MAX_SHARE * error.count)
+    inconsistent = filter(None, (find_inconsistent_node(facts, place) for place in places))
+    rare_errors = (error for error in inconsistent if error.wrong <= DYNAMIC_WRONG_MAX_SHARE * error.count)
     return next((error.finding(facts.node) for error in rare_errors), None)
 
 
-def unaccounted_node(facts: TensorFacts, place: tuple[int, int]) -> WrongElements | None:
+def find_inconsistent_node(facts: TensorFacts, place: tuple[int, int]) -> WrongElements | None:
     """Return the first node of a segment whose recorded inputs do not account for its output, or None.
 
     Nodes with unrecorded inputs or outputs, or without a kernel, are skipped.
     """
     for node in facts.segment.own:
-        wrong_elements_of_node, sums = _count_unaccounted(facts.backend, node, place)
-        if wrong_elements_of_node is not None and sums is None and not _is_known(facts, node):
+        wrong_elements_of_node, sums = _count_wrong_elements(facts.backend, node, place)
+        if wrong_elements_of_node is not None and sums is None and not _is_reproduced_by_known_arithmetic(facts, node):
             return wrong_elements_of_node
     return None
 
 
-def _is_known(facts: TensorFacts, node: Node) -> bool:
+def _is_reproduced_by_known_arithmetic(facts: TensorFacts, node: Node) -> bool:
     """Return whether a known arithmetic reproduces a node's codes bit for bit, on too many elements for chance."""
     output = next(name for name in node.outputs if name)
     if facts.backend.graph.tensors[output].quant is None:
@@ -101,19 +101,19 @@ def _is_known(facts: TensorFacts, node: Node) -> bool:
 
 
 def limited_sums(facts: TensorFacts) -> str | None:
-    """Return how products are accumulated in fewer than 32 bits, if that reproduces what exact sums do not, or None."""
+    """Return how the nodes accumulate in fewer than 32 bits, if only that reproduces their outputs, or None."""
     method: str | None = None
     for place in facts.places:
         for node in facts.segment.own:
-            unaccounted, sums = _count_unaccounted(facts.backend, node, place)
-            if unaccounted is not None and sums is None:
+            inconsistent, sums = _count_wrong_elements(facts.backend, node, place)
+            if inconsistent is not None and sums is None:
                 return None
             method = method or sums
     return method
 
 
-def short_sums(facts: TensorFacts) -> frozenset[str]:
-    """Return the quantized tensors in a segment whose node is known to accumulate in fewer than 32 bits."""
+def tensors_with_short_sums(facts: TensorFacts) -> frozenset[str]:
+    """Return the quantized tensors of a segment whose node provably accumulates in fewer than 32 bits."""
     tensors = set[str]()
     for node in facts.segment.own:
         name = next(filter(None, node.outputs), "")
@@ -125,7 +125,7 @@ def short_sums(facts: TensorFacts) -> frozenset[str]:
     return frozenset(tensors)
 
 
-def _count_unaccounted(
+def _count_wrong_elements(
     recording: Recording, node: Node, place: tuple[int, int]
 ) -> tuple[WrongElements | None, str | None]:
     """Count the elements that do not follow from a node's recorded inputs, and find short sums that explain them.
@@ -144,8 +144,8 @@ def _count_unaccounted(
         methods = other_sums().items() if is_on_codes else ()
         reproducing_methods = (
             words
-            for words, how in methods
-            if not _count_wrong_codes(recording, node, outputs[0], place, arithmetic=how)
+            for words, arithmetic in methods
+            if not _count_wrong_codes(recording, node, outputs[0], place, arithmetic=arithmetic)
         )
         counted = WrongElements(node=node, wrong=wrong_count, count=recording.load(outputs[0], *place).size)
         return counted, next(reproducing_methods, None)
@@ -199,7 +199,7 @@ def _count_wrong_codes(
             replayed_values = run_node(rounding, values, recording.graph.opset, arithmetic=arithmetic)[output]
         if replayed_values.shape != recorded_codes.shape:
             return 0
-        # An earlier check judges non-finite values.
+        # Another check judges non-finite values.
         errors = np.nan_to_num(np.abs(minus(replayed_values, recorded_codes)), nan=0.0)
         wrong_counts.append(
             int(

@@ -18,7 +18,7 @@ from qdebug.model.quant import is_same_scale
 from qdebug.model.thresholds.checks import SCALE_MAX_REL_DIFFERENCE
 from qdebug.replay.real_form import real_form
 
-__all__ = ["bias_in_other_units", "contradicted", "quant_mismatch"]
+__all__ = ["bias_in_other_units", "find_contradicted_codes", "quant_mismatch"]
 
 
 def quant_mismatch(recording: Recording, node: Node) -> Finding | None:
@@ -35,7 +35,7 @@ def quant_mismatch(recording: Recording, node: Node) -> Finding | None:
     return (
         next(filter(None, causes), None)
         or bias_in_other_units(recording, node)
-        or _mismatch_of_handed_on_codes(recording, node)
+        or _mismatch_of_passed_on_codes(recording, node)
     )
 
 
@@ -65,10 +65,10 @@ def bias_in_other_units(recording: Recording, node: Node) -> Finding | None:
         f"its bias {name!r} has scale {_numbers_text(bias_scales)}, but the accumulator has scale "
         f"{_numbers_text(sum_scales)}"
     )
-    return replace(_cause(FindingKind.SCALE, node, clause, name, (bias_scales, sum_scales)), kind=FindingKind.BIAS)
+    return replace(_make_cause(FindingKind.SCALE, node, clause, name, (bias_scales, sum_scales)), kind=FindingKind.BIAS)
 
 
-def contradicted(recording: Recording, node: Node) -> Finding | None:
+def find_contradicted_codes(recording: Recording, node: Node) -> Finding | None:
     """Find codes that a node reads with parameters other than those of the node that produces them.
 
     One of the two is wrong whatever the effect: an error of one input code may be far less than one output code. Scales
@@ -83,7 +83,7 @@ def contradicted(recording: Recording, node: Node) -> Finding | None:
     """
     for tensor, quant, scale, zero_point in _quantized_inputs(recording, node):
         finding = _mismatch_of_parameters(node, tensor, quant, scale, zero_point)
-        if finding and recording.graph.producer(tensor) is not None and _is_telling(quant, scale, zero_point):
+        if finding and recording.graph.producer(tensor) is not None and _has_effect(quant, scale, zero_point):
             return replace(finding, role=FindingRole.DIFFERENCE)
     return None
 
@@ -91,24 +91,26 @@ def contradicted(recording: Recording, node: Node) -> Finding | None:
 def _mismatch_of_parameters(
     node: Node, tensor: str, quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray
 ) -> Finding | None:
-    """Find the parameters with which a tensor is read, if it was written with others."""
+    """Report that a node reads a tensor with a different scale or zero point than the tensor was written with."""
     if not np.allclose(scale, quant.scale.reshape(-1), rtol=SCALE_MAX_REL_DIFFERENCE, atol=0):
         clause = (
             f"it reads {tensor!r} with scale {_numbers_text(scale)}, but {tensor!r} was written with scale "
             f"{_numbers_text(quant.scale)}"
         )
-        return _cause(FindingKind.SCALE, node, clause, tensor, (scale, quant.scale))
+        return _make_cause(FindingKind.SCALE, node, clause, tensor, (scale, quant.scale))
     if not np.array_equal(zero_point, quant.zero_point.reshape(-1)):
         zero_point_text, written_text = _numbers_text(zero_point), _numbers_text(quant.zero_point)
         clause = (
             f"it reads {tensor!r} with zero point {zero_point_text}, but {tensor!r} was written with zero point "
             f"{written_text}"
         )
-        return _cause(FindingKind.ZERO_POINT, node, clause, tensor, (zero_point, quant.zero_point))
+        return _make_cause(FindingKind.ZERO_POINT, node, clause, tensor, (zero_point, quant.zero_point))
     return None
 
 
-def _cause(kind: FindingKind, node: Node, sentence: str, tensor: str, numbers: tuple[ArrayLike, ArrayLike]) -> Finding:
+def _make_cause(
+    kind: FindingKind, node: Node, sentence: str, tensor: str, numbers: tuple[ArrayLike, ArrayLike]
+) -> Finding:
     """Make a finding whose amount is the largest difference between numbers: relative for scales, or in codes."""
     used_numbers, written_numbers = (np.asarray(parameter, np.float64).reshape(-1) for parameter in numbers)
     is_scale, is_comparable = (
@@ -132,7 +134,7 @@ def _cause(kind: FindingKind, node: Node, sentence: str, tensor: str, numbers: t
     )
 
 
-def _is_telling(quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray) -> bool:
+def _has_effect(quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray) -> bool:
     """Return whether any code stands for values at least half a step apart under the two sets of parameters."""
     if quant.qmin is None or quant.qmax is None:
         return False
@@ -145,11 +147,13 @@ def _is_telling(quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray) -
     return bool(np.any(differences >= written_scale / 2))
 
 
-def _mismatch_of_handed_on_codes(recording: Recording, node: Node) -> Finding | None:
-    """Find whether codes passed on by a node without scales are read with a different scale than they came with."""
+def _mismatch_of_passed_on_codes(recording: Recording, node: Node) -> Finding | None:
+    """Report that a node without scales passes on codes with a different scale or zero point than it reads."""
     row = operators.of(node.op)
-    hands_on = (row.moves and row.data == (0,)) or row.unit == "max_pool"  # a Concat of several scales may requantize
-    if not hands_on or not (node.inputs and node.inputs[0]):
+    passes_codes_on = (
+        row.moves and row.data == (0,)
+    ) or row.unit == "max_pool"  # a Concat of inputs with different scales may requantize
+    if not passes_codes_on or not (node.inputs and node.inputs[0]):
         return None
     tensors = recording.graph.tensors
     source, target = tensors[node.inputs[0]].quant, tensors[node.outputs[0]].quant
@@ -164,7 +168,7 @@ def _mismatch_of_handed_on_codes(recording: Recording, node: Node) -> Finding | 
                 f"its codes are written with {title} {_numbers_text(source_number)}, "
                 f"but read with {title} {_numbers_text(target_number)}"
             )
-            return _cause(kind, node, clause, node.outputs[0], (target_number, source_number))
+            return _make_cause(kind, node, clause, node.outputs[0], (target_number, source_number))
     return None
 
 
@@ -175,10 +179,10 @@ def _quantized_inputs(recording: Recording, node: Node) -> Iterator[tuple[str, Q
         return
     for tensor in form.inputs:
         quant = recording.graph.tensors[tensor].quant if tensor else None
-        place = node.inputs.index(tensor) if quant is not None else len(node.inputs)
-        if quant is None or place + 2 >= len(node.inputs) or quant.dtype == "int32":
+        slot = node.inputs.index(tensor) if quant is not None else len(node.inputs)
+        if quant is None or slot + 2 >= len(node.inputs) or quant.dtype == "int32":
             continue  # a bias has no scale of its own
-        scale, zero_point = (_load_small_constant(recording, name) for name in node.inputs[place + 1 : place + 3])
+        scale, zero_point = (_load_small_constant(recording, name) for name in node.inputs[slot + 1 : slot + 3])
         if scale is not None and zero_point is not None and scale.size == np.size(quant.scale) == zero_point.size:
             yield tensor, quant, scale, zero_point.astype(np.int64)
 

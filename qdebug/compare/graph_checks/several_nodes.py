@@ -11,13 +11,13 @@ from qdebug.compare.attribute.attribute import Attribution, attribute
 from qdebug.compare.attribute.band import difference as either_way
 from qdebug.compare.attribute.band import finite_norm, minus, norm, segment_share, unit_roundoff
 from qdebug.compare.attribute.code_spans import clip_in_turn, own_values, recorded_values, rounding_inside, span_before
-from qdebug.compare.attribute.declared_format import declared_unit, held_in_declared
+from qdebug.compare.attribute.declared_format import declared_format_of_values, declared_unit
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.graph_checks.differences import declared_difference, has_codes
-from qdebug.compare.graph_checks.own_nodes import short_sums, unaccounted_node
-from qdebug.compare.graph_checks.tensor_check import TensorCheck, lost_to_rounding
+from qdebug.compare.graph_checks.own_nodes import find_inconsistent_node, tensors_with_short_sums
+from qdebug.compare.graph_checks.tensor_check import TensorCheck, find_rounding_loss
 from qdebug.compare.graph_checks.tensor_facts import is_same_shape_but_ones
-from qdebug.compare.graph_checks.unheld_constants import unheld_constant
+from qdebug.compare.graph_checks.unheld_constants import find_constant_outside_format
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, graph_difference
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node
@@ -27,21 +27,21 @@ from qdebug.numerics.short_formats import SHORT_FORMATS, format_of
 
 __all__ = ["SeveralNodes"]
 
-_BFLOAT16 = next(each for each in SHORT_FORMATS if each.name == "bfloat16")
+_BFLOAT16 = next(short for short in SHORT_FORMATS if short.name == "bfloat16")
 """The shortest format in which runtimes compute between codes."""
 
 
 class SeveralNodes(TensorCheck):
     """Judges a tensor computed by several backend nodes."""
 
-    each_node = True
+    checks_each_node = True
 
     def attribution(self) -> Attribution:
         """Replay only the last node, on the tensors recorded before it."""
         return attribute(self.facts.reference, self.facts.backend, self.facts.entry)
 
     def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:  # noqa: ARG002
-        """Find a place where the result differs from that of the reference's nodes on the same inputs."""
+        """Find a difference from the reference's nodes on the same inputs, in any of the given samples and steps."""
         return next(filter(None, map(self._effect_at, places)), None)
 
     def _effect_at(self, place: tuple[int, int]) -> Finding | None:
@@ -58,36 +58,34 @@ class SeveralNodes(TensorCheck):
             stored_values = facts.backend.load(entry.tensor, *place)
             share = min(segment_share(max(unit_roundoff(stored_values.dtype), declared_unit(facts.backend))), share)
 
-        def is_left(off: np.ndarray) -> bool:
-            """Return whether a difference exceeds what may remain."""
+        def is_significant(off: np.ndarray) -> bool:
+            """Return whether a difference exceeds the allowed share of the result."""
             return finite_norm(off) > share * finite_norm(reference_values)
 
         # Without codes of its own, a run of dequantized values may still round to codes in each node.
-        is_on_codes = not coded and bool(facts.replays.telling)
+        is_on_codes = not coded and bool(facts.replays.min_grid_values)
         backend_values = backend_values.reshape(reference_values.shape)
-        if not is_left(difference) or not exceeds(difference, facts.rounding_noise(place, on_codes=is_on_codes)):
-            return self._codes_beside_own(reference_values, backend_values, place) if coded else None
+        if not is_significant(difference) or not exceeds(difference, facts.rounding_noise(place, on_codes=is_on_codes)):
+            return self._find_codes_unlike_own_replay(reference_values, backend_values, place) if coded else None
         inside = self._rounding_inside(reference_values.shape, place) if coded else None
-        if inside is not None and not is_left(difference + inside):
-            return lost_to_rounding(facts, reference_values, inside, "data")
-        tensors_with_short_sums = short_sums(facts) if coded and unaccounted_node(facts, place) is None else ()
-        inside = (
-            self._rounding_inside(reference_values.shape, place, tensors_with_short_sums)
-            if tensors_with_short_sums
-            else None
+        if inside is not None and not is_significant(difference + inside):
+            return find_rounding_loss(facts, reference_values, inside, "data")
+        short_sum_tensors = (
+            tensors_with_short_sums(facts) if coded and find_inconsistent_node(facts, place) is None else ()
         )
-        if inside is not None and not is_left(difference + inside):
+        inside = self._rounding_inside(reference_values.shape, place, short_sum_tensors) if short_sum_tensors else None
+        if inside is not None and not is_significant(difference + inside):
             return None
         return (
-            self._foreign_codes(place)
-            or self._codes_beside_own(reference_values, backend_values, place)
-            or unheld_constant(facts, place)
-            or self._precision_inside(backend_values, difference, place)
+            self._find_irreproducible_codes(place)
+            or self._find_codes_unlike_own_replay(reference_values, backend_values, place)
+            or find_constant_outside_format(facts, place)
+            or self._find_precision_loss_inside(backend_values, difference, place)
             or declared_difference(facts)
         )
 
-    def _foreign_codes(self, place: tuple[int, int]) -> Finding | None:
-        """Find codes that no known arithmetic computes from the inputs of the backend's nodes: not a graph difference.
+    def _find_irreproducible_codes(self, place: tuple[int, int]) -> Finding | None:
+        """Find codes that no known arithmetic reproduces from the node's inputs. That is not a graph difference.
 
         Args:
             place: Sample and step.
@@ -96,12 +94,12 @@ class SeveralNodes(TensorCheck):
         reproduction = None if facts.entry.quant is None else facts.reproducer.reproduce(facts.node, tensor)
         if reproduction is None or reproduction.by is not None:
             return None
-        return self._wrong_codes(facts.reproducer.codes_off(facts.node, tensor, place))
+        return self._make_finding_of_wrong_codes(facts.reproducer.codes_off(facts.node, tensor, place))
 
-    def _codes_beside_own(
+    def _find_codes_unlike_own_replay(
         self, reference_values: np.ndarray, backend_values: np.ndarray, place: tuple[int, int]
     ) -> Finding | None:
-        """Find codes that the backend's own nodes do not give, although they agree with the reference's.
+        """Find codes that differ from a replay of the backend's own nodes, which agrees with the reference's nodes.
 
         Args:
             reference_values: A replay of the reference's nodes on the same inputs.
@@ -112,9 +110,9 @@ class SeveralNodes(TensorCheck):
         inner = {name for node in self.segment.own for name in node.outputs if name} - {facts.entry.tensor}
         if quant is None or any(facts.backend.graph.tensors[name].quant is not None for name in inner):
             return None  # inner codes may be rounded differently, by more than an output step
-        make = partial(own_values, facts.be, facts.entry.pair, self.segment, reference_values.shape, place)
+        replay_own_nodes = partial(own_values, facts.be, facts.entry.pair, self.segment, reference_values.shape, place)
         try:
-            own_result, in_bfloat16 = make(), make(rounded=_BFLOAT16.rounded)
+            own_result, in_bfloat16 = replay_own_nodes(), replay_own_nodes(rounded=_BFLOAT16.rounded)
         except (KernelError, NotRecordedError):
             return None
         share = 10 ** (-DEFAULT_MIN_SQNR / 20)
@@ -125,9 +123,9 @@ class SeveralNodes(TensorCheck):
             np.max(quant.scale)
         )
         is_noise = steps <= DERIVED_LSB + noise / float(np.max(quant.scale))
-        return None if is_noise else self._wrong_codes(int(np.rint(steps)))
+        return None if is_noise else self._make_finding_of_wrong_codes(int(np.rint(steps)))
 
-    def _wrong_codes(self, largest_error: int) -> Finding | None:
+    def _make_finding_of_wrong_codes(self, largest_error: int) -> Finding | None:
         """Return the finding about codes that rounding does not explain, or None if it does."""
         if largest_error <= DERIVED_LSB:
             return None
@@ -141,10 +139,10 @@ class SeveralNodes(TensorCheck):
             unit="LSB",
         )
 
-    def _precision_inside(
+    def _find_precision_loss_inside(
         self, backend_values: np.ndarray, difference: np.ndarray, place: tuple[int, int]
     ) -> Finding | None:
-        """Find that the nodes give the recorded values if each result is rounded to the format that the values show.
+        """Report that the reference's nodes reproduce the recorded values if each result is rounded to a short format.
 
         Args:
             backend_values: The backend's values, in the reference's order.
@@ -153,7 +151,7 @@ class SeveralNodes(TensorCheck):
         """
         facts = self.facts
         stored_values = facts.backend.load(facts.entry.tensor, *place)
-        short_format = format_of(stored_values) or held_in_declared(facts.backend, stored_values)
+        short_format = format_of(stored_values) or declared_format_of_values(facts.backend, stored_values)
         if short_format is None:
             return None
         overflows: dict[str, float] = {}
@@ -183,18 +181,18 @@ class SeveralNodes(TensorCheck):
             clause += f"; {maker.op} {maker.name!r} overflows, because its result {overflows[name]:.6g} is {end}"
         return graph_difference(FindingKind.PRECISION, facts.node, clause, evidence=short_format.name)
 
-    def unaccounted(self, sample: int) -> Node | None:
+    def find_inconsistent_node(self, sample: int) -> Node | None:
         """Return the first node whose output does not follow from its recorded inputs in a sample, or None."""
         place = next((place for place in self.facts.places if place[0] == sample), None)
-        unaccounted = None if place is None else unaccounted_node(self.facts, place)
-        return None if unaccounted is None else unaccounted.node
+        inconsistent = None if place is None else find_inconsistent_node(self.facts, place)
+        return None if inconsistent is None else inconsistent.node
 
     def _rounding_inside(
         self, shape: tuple[int, ...], place: tuple[int, int], recorded_tensors: Collection[str] = ()
     ) -> np.ndarray | None:
         """Return the effect of rounding to the backend's codes inside a region on its result, or None if unknown.
 
-        The codes of `known` tensors are taken as recorded, because their arithmetic is not a graph difference.
+        The codes of `recorded_tensors` are taken as recorded, because their arithmetic is not a graph difference.
         """
         facts = self.facts
         try:

@@ -1,4 +1,4 @@
-"""Normalizes equivalent attributes: padding by name or by number, axes counted from either end."""
+"""Normalizes attributes with several spellings: padding by name or number, axes counted from either end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from qdebug.model.operators import Sums
 from qdebug.model.recording import shape_of
 from qdebug.replay.windows import same_pads
 
-__all__ = ["one_spelling"]
+__all__ = ["normalize_attributes"]
 
 _AXES = ("axis", "axes")
 
 
-def one_spelling(recording: Recording, node: Node) -> Node:
+def normalize_attributes(recording: Recording, node: Node) -> Node:
     """Return the real-valued form of a node with numeric padding and non-negative axes.
 
     Attributes that depend on an unknown shape stay unchanged. Omitted attributes stay omitted, because they may not
@@ -28,27 +28,27 @@ def one_spelling(recording: Recording, node: Node) -> Node:
     attrs = dict(node.attrs)
     mode = attrs.get("auto_pad")
     if mode is not None:
-        pads = _pads(recording, node, str(mode))
+        pads = _resolve_padding(recording, node, str(mode))
         if pads is not None or mode in ("NOTSET", ""):
             del attrs["auto_pad"]
         if pads is not None:
             attrs["pads"] = pads
     for name in _AXES:
         if name in attrs:
-            attrs[name] = _from_the_first(attrs[name], _shape(recording, node.inputs[0]) if node.inputs else None)
+            attrs[name] = _count_from_first(attrs[name], _shape(recording, node.inputs[0]) if node.inputs else None)
     return node if attrs == dict(node.attrs) else replace(node, attrs=attrs)
 
 
-def _from_the_first(value: AttrValue, shape: tuple[int, ...] | None) -> AttrValue:
+def _count_from_first(value: AttrValue, shape: tuple[int, ...] | None) -> AttrValue:
     """Return axes counted from the first dimension, or unchanged if the number of dimensions is unknown."""
-    numbers = _numbers((value,) if isinstance(value, int) else value)
+    numbers = _parse_integers((value,) if isinstance(value, int) else value)
     if not shape or numbers is None or not all(-len(shape) <= number < len(shape) for number in numbers):
         return value
     counted = tuple(number % len(shape) for number in numbers)
     return counted[0] if isinstance(value, int) else counted
 
 
-def _pads(recording: Recording, node: Node, mode: str) -> tuple[int, ...] | None:
+def _resolve_padding(recording: Recording, node: Node, mode: str) -> tuple[int, ...] | None:
     """Return named padding as numbers, or None if the name is not a padding mode or shapes are unknown."""
     shape = _shape(recording, node.inputs[0]) if node.inputs else None
     if shape is None or len(shape) < 3:
@@ -57,21 +57,21 @@ def _pads(recording: Recording, node: Node, mode: str) -> tuple[int, ...] | None
     if mode == "VALID":
         return (0,) * (2 * axes)
     transposed = operators.of(node.op).sums is Sums.SCATTER
-    kernel = _numbers(node.attrs.get("kernel_shape")) or _kernel(recording, node)
+    kernel = _parse_integers(node.attrs.get("kernel_shape")) or _kernel_shape(recording, node)
     if mode not in ("SAME_UPPER", "SAME_LOWER") or transposed or kernel is None or len(kernel) != axes:
         return None
-    strides, dilations = (_numbers(node.attrs.get(name)) or (1,) * axes for name in ("strides", "dilations"))
+    strides, dilations = (_parse_integers(node.attrs.get(name)) or (1,) * axes for name in ("strides", "dilations"))
     begin, end = same_pads(mode, extent, kernel, strides, dilations)
     return (*begin, *end)
 
 
-def _kernel(recording: Recording, node: Node) -> tuple[int, ...] | None:
+def _kernel_shape(recording: Recording, node: Node) -> tuple[int, ...] | None:
     weight = operators.titled_input(node, 1)
     shape = _shape(recording, weight) if weight else None
     return None if shape is None else shape[2:]
 
 
-def _numbers(value: AttrValue | None) -> tuple[int, ...] | None:
+def _parse_integers(value: AttrValue | None) -> tuple[int, ...] | None:
     if not isinstance(value, tuple) or not all(isinstance(number, int) for number in value):
         return None
     return tuple(int(number) for number in value)

@@ -1,4 +1,4 @@
-"""The question asked about every compared tensor: do the graphs declare different computations for it?
+"""Checks whether the two graphs declare different computations for a compared tensor.
 
 A replay with the backend's own constants looks clean even if those constants are wrong. So the reference's nodes that a
 backend node corresponds to are replayed too, on the backend's recorded inputs and with the reference's constants. The
@@ -17,15 +17,15 @@ from functools import cached_property, partial
 import numpy as np
 
 from qdebug.compare.align.layouts import in_reference_order
-from qdebug.compare.align.undeclared_quantization import is_loose
+from qdebug.compare.align.undeclared_quantization import is_loosely_described
 from qdebug.compare.attribute.attribute import Attribution, OtherReplays, attribute
-from qdebug.compare.attribute.backend_replay import is_undefined, without_kernel
-from qdebug.compare.attribute.band import finite_norm, held_unit, minus, segment_share
+from qdebug.compare.attribute.backend_replay import describe_missing_kernel, is_undefined
+from qdebug.compare.attribute.band import finite_norm, minus, segment_share, unit_roundoff_of_values
 from qdebug.compare.attribute.declared_format import declared_unit
 from qdebug.compare.attribute.integer_tensors import holds_few_bits, rounds_nothing
 from qdebug.compare.graph_checks.differences import (
     declared_difference,
-    says_the_same,
+    is_declared_equally,
     stated_difference,
 )
 from qdebug.compare.graph_checks.own_nodes import wrong_elements
@@ -41,10 +41,10 @@ from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import describe_real_tensor
 
-__all__ = ["Digits", "TensorCheck", "lost_to_rounding", "rounded_first"]
+__all__ = ["Digits", "TensorCheck", "find_rounding_loss", "rounded_operands_clause"]
 
-_UNSAID = "the recording does not say where its inputs are rounded to codes"
-_STATED = (
+_QUANTIZATION_UNKNOWN = "the recording does not say where its inputs are rounded to codes"
+_VISIBLE_WITHOUT_REPLAY = (
     FindingKind.WEIGHT,
     FindingKind.BIAS,
     FindingKind.CONSTANT,
@@ -52,7 +52,7 @@ _STATED = (
     FindingKind.OPERATOR,
     FindingKind.MISSING_NODE,
 )
-"""Findings that are visible even if a node cannot be replayed."""
+"""Kinds of findings that are visible even if a node cannot be replayed."""
 
 
 class Digits(Enum):
@@ -76,7 +76,7 @@ class TensorCheck(ABC):
     limited_sums: str | None = None
     """How nodes on codes with run-time scales accumulate in fewer than 32 bits, or None if exact or unknown."""
 
-    each_node = False
+    checks_each_node = False
     """Whether each backend node is compared with its recorded inputs separately."""
 
     def __init__(self, facts: TensorFacts) -> None:
@@ -100,8 +100,8 @@ class TensorCheck(ABC):
         own_nodes, facts = self.segment.own, self.facts
         if not facts.places:
             return "only part of its values was kept"
-        if self.segment.wide and (unknown := next(filter(is_undefined, own_nodes), None)):
-            return without_kernel(unknown)
+        if self.segment.has_several_nodes and (unknown := next(filter(is_undefined, own_nodes), None)):
+            return describe_missing_kernel(unknown)
         if undefined_reason := next(
             filter(None, (describe_real_tensor(node, facts.backend.graph) for node in own_nodes)), None
         ):
@@ -121,9 +121,9 @@ class TensorCheck(ABC):
         worst = comparison.stats.worst_sample if comparison.stats else None
         at_worst = [place for place in self.facts.places if place[0] == worst]
         places = tuple(dict.fromkeys((*self.facts.places[:1], *at_worst[:1])))
-        if self.each_node and (unaccounted := wrong_elements(self.facts, places)):
-            return unaccounted, None
-        if self.alike or says_the_same(self.facts, places):
+        if self.checks_each_node and (inconsistent := wrong_elements(self.facts, places)):
+            return inconsistent, None
+        if self.is_declared_equally or is_declared_equally(self.facts, places):
             return None, None
         why, finding = self.why_not(attribution), None
         if why is None:
@@ -134,33 +134,33 @@ class TensorCheck(ABC):
                 finding = self._stated_finding(attribution)
         formats = () if finding is None else self.rounded_factors()
         if finding is not None and formats:
-            finding = replace(finding, sentence=f"{finding.sentence}; {rounded_first(formats)}")
+            finding = replace(finding, sentence=f"{finding.sentence}; {rounded_operands_clause(formats)}")
         return finding, why
 
     def _stated_finding(self, attribution: Attribution) -> Finding | None:
         """Find a constant or an operator that differs or is missing at an inaccurate node without a kernel.
 
         Its effect shows in the results of the reference's nodes for the same inputs. An omitted attribute proves
-        nothing here, because the recorder may not know it.
+        nothing here, because the recorder may not support it.
         """
         arithmetic, allowed_norm = attribution.arithmetic_unsaturated, attribution.allowed
         if arithmetic is None or arithmetic.nonfinite or arithmetic.rmse is None:
             return None
-        if self.segment.wide or operators.is_unknown(self.node) or operators.is_foreign(self.node):
+        if self.segment.has_several_nodes or operators.is_unknown(self.node) or operators.is_foreign(self.node):
             return None
         if allowed_norm is None or not arithmetic.rmse * math.sqrt(arithmetic.count) > allowed_norm:
             return None
         finding = stated_difference(self.facts)
-        if finding is None or finding.kind not in _STATED:
+        if finding is None or finding.kind not in _VISIBLE_WITHOUT_REPLAY:
             return None
         if finding.kind is FindingKind.OPERATOR:  # a fused node may correspond to several reference nodes
             return finding if len(self.segment.nodes) == 1 else None
         return finding if finding.evidence is not None else None
 
     @cached_property
-    def alike(self) -> bool:
+    def is_declared_equally(self) -> bool:
         """Whether both graphs declare the same node, constants included."""
-        return says_the_same(self.facts)
+        return is_declared_equally(self.facts)
 
     def by_reference(self, *, rounding: bool) -> Attribution:
         """Split a tensor's error by replaying the reference's nodes, whatever the backend's nodes are declared to do.
@@ -168,33 +168,32 @@ class TensorCheck(ABC):
         Args:
             rounding: Whether to estimate the effect of rounding, which takes several replays.
         """
-        return self._split(instead=True, rounding=rounding)
+        return self._split(by_reference_nodes=True, rounding=rounding)
 
-    def _split(self, *, instead: bool = False, rounding: bool = True) -> Attribution:
+    def _split(self, *, by_reference_nodes: bool = False, rounding: bool = True) -> Attribution:
         """Split a tensor's error by replaying the backend's node, or the reference's nodes instead."""
         facts = self.facts
         other_replays = OtherReplays(
             substitute=facts.reference_replay,
             rounding_noise=facts.rounding_noise if rounding else None,
-            instead=instead,
+            overrides_kernel=by_reference_nodes,
             exact=all(map(rounds_nothing, self.segment.nodes)),
-            as_reference=None if instead or self.alike else facts.reference_replay,
-            same_node=not instead and self.alike,
+            as_reference=None if by_reference_nodes or self.is_declared_equally else facts.reference_replay,
+            same_node=not by_reference_nodes and self.is_declared_equally,
             reads_equal=partial(facts.replays.reads_equal, self.segment),
-            telling=facts.replays.telling,
+            min_grid_values=facts.replays.min_grid_values,
         )
         attribution = attribute(facts.reference, facts.backend, facts.entry, other_replays)
         if facts.entry.quant is not None or attribution.arithmetic_unsaturated is None:
             return attribution
-        if not (is_loose(self.node) and facts.be.reads_undeclared_codes):
+        if not (is_loosely_described(self.node) and facts.be.reads_undeclared_codes):
             return attribution
-        return attribution.unjudged(_UNSAID)
+        return attribution.without_judgement(_QUANTIZATION_UNKNOWN)
 
     def digits(self, stats: ErrorStats) -> Digits | None:
         """Return the format in which values and constants of both runs are rounded, or None if to codes or unknown.
 
-        The precision of a node is unknown if it reads codes, even if they are packed in a constant, or if it runs
-        subgraph nodes that read others.
+        The precision of a node is unknown if it reads codes, even packed in a constant, or if it contains subgraphs.
 
         Args:
             stats: The error of the tensor, whose worst sample is examined.
@@ -216,12 +215,16 @@ class TensorCheck(ABC):
         if stats.count < SHORT_FORMAT_MIN_ELEMENTS:
             return Digits.SHORT
         constants = {name for name in input_names if facts.be.folds(name)}
-        units = *map(held_unit, values), facts.replays.backend.narrowest(constants), declared_unit(facts.backend)
+        units = (
+            *map(unit_roundoff_of_values, values),
+            facts.replays.backend.coarsest_unit_roundoff(constants),
+            declared_unit(facts.backend),
+        )
         coarsest = max(units)
         return Digits.SINGLE if coarsest <= FLOAT32_UNIT_ROUNDOFF else Digits.SHORT
 
-    def shape(self) -> Finding | None:
-        """Find a declared difference between the graphs that gives a node a shape its inputs do not account for."""
+    def find_shape_difference(self) -> Finding | None:
+        """Find a declared difference between the graphs if a node's shape does not follow from its inputs."""
         facts = self.facts
         if not self.segment.nodes or not facts.places:
             return None
@@ -237,7 +240,7 @@ class TensorCheck(ABC):
             None if is_same_shape_but_ones(reference_values.shape, backend_values.shape) else declared_difference(facts)
         )
 
-    def unaccounted(self, sample: int) -> Node | None:  # noqa: ARG002  one node has none before it
+    def find_inconsistent_node(self, sample: int) -> Node | None:  # noqa: ARG002  a single node has no earlier nodes
         """Return the first node whose output does not follow from its recorded inputs in a sample, or None."""
         return None
 
@@ -272,13 +275,13 @@ class TensorCheck(ABC):
             return ()
 
 
-def rounded_first(formats: Sequence[str]) -> str:
+def rounded_operands_clause(formats: Sequence[str]) -> str:
     """Return a clause saying that rounding its factors accounts for a product's error."""
     return f"rounding its operands to {' or '.join(formats)} first explains the error"
 
 
-def lost_to_rounding(facts: TensorFacts, result: np.ndarray, error: np.ndarray, subject: str) -> Finding | None:
-    """Find whether rounding to codes loses too much of a result, or return None if it does not.
+def find_rounding_loss(facts: TensorFacts, result: np.ndarray, error: np.ndarray, subject: str) -> Finding | None:
+    """Return a finding if rounding to codes loses too much of a result, or None.
 
     Args:
         facts: The tensor.

@@ -13,7 +13,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.compare.attribute.segments import Segment, main_node
-from qdebug.compare.graph_checks.spelling import one_spelling
+from qdebug.compare.graph_checks.spelling import normalize_attributes
 from qdebug.model import Node, Recording
 from qdebug.numerics.accumulate import has_same_elements
 from qdebug.replay.real_form import real_form
@@ -61,15 +61,15 @@ class TensorFacts:
     @cached_property
     def main(self) -> Node | None:
         """The reference node with the same operator, or None if there is none or several backend nodes are judged."""
-        return None if self.segment.wide else main_node(self.node, self.segment)
+        return None if self.segment.has_several_nodes else main_node(self.node, self.segment)
 
-    def our_form(self, node: Node) -> Node:
+    def backend_form(self, node: Node) -> Node:
         """Return the real-valued form of a backend node, with normalized attributes."""
-        return one_spelling(self.backend, real_form(node, self.backend.graph.opset)[0])
+        return normalize_attributes(self.backend, real_form(node, self.backend.graph.opset)[0])
 
-    def their_form(self, node: Node) -> Node:
+    def reference_form(self, node: Node) -> Node:
         """Return the real-valued form of a reference node, with normalized attributes."""
-        return one_spelling(self.reference, real_form(node, self.reference.graph.opset)[0])
+        return normalize_attributes(self.reference, real_form(node, self.reference.graph.opset)[0])
 
     def reference_replay(
         self,

@@ -1,4 +1,4 @@
-"""Finds constants that a run's compute format cannot represent, if what they become explains the recorded values."""
+"""Finds constants that a run's compute format cannot represent, if their converted values explain the recording."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from qdebug.numerics.short_formats import ShortFormat
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
-__all__ = ["unheld_constant"]
+__all__ = ["find_constant_outside_format"]
 
 _EPSILONS = ("epsilon", "eps")
 """Attributes that keep a division or a root away from zero."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Unheld:
-    """A constant as a format may represent it.
+class _ConstantOutsideFormat:
+    """A constant with its values after conversion to a format that cannot represent all of them.
 
     Args:
         node: The backend node that reads it.
         name: The name of the constant or attribute.
-        values: The values that it becomes.
-        count: Number of elements that are lost.
-        real: The first lost element.
-        stored: The value that it becomes.
+        values: The converted values.
+        count: Number of elements that overflow or become zero.
+        real: The first of these elements.
+        stored: Its converted value.
     """
 
     node: Node
@@ -48,7 +48,7 @@ class _Unheld:
     stored: float
 
     def sentence(self, short_format: ShortFormat) -> str:
-        """Return a sentence about the lost values and what they become."""
+        """Return a sentence about these elements and their converted values."""
         is_overflow = abs(self.real) > short_format.largest
         end = f"beyond {short_format.largest:.6g}, the largest {short_format.name} value"
         if not is_overflow:
@@ -62,7 +62,7 @@ class _Unheld:
         return f"{constant_text} is {self.real:.6g}, {end}, and becomes {self.stored:.6g}"
 
 
-def unheld_constant(facts: TensorFacts, place: tuple[int, int]) -> Finding | None:
+def find_constant_outside_format(facts: TensorFacts, place: tuple[int, int]) -> Finding | None:
     """Find a constant that the run's declared format cannot represent, if its rounded value explains the recording.
 
     Args:
@@ -78,7 +78,7 @@ def unheld_constant(facts: TensorFacts, place: tuple[int, int]) -> Finding | Non
     try:
         recorded_values = real_values(facts.backend, facts.entry.tensor, place)
         plain_error = _error_with_replacements(facts, place, {}, recorded_values, short_format)
-        for candidate in _candidates(facts, short_format):
+        for candidate in _list_candidates(facts, short_format):
             error = _error_with_replacements(
                 facts, place, {(candidate.node.name, candidate.name): candidate.values}, recorded_values, short_format
             )
@@ -99,7 +99,7 @@ def unheld_constant(facts: TensorFacts, place: tuple[int, int]) -> Finding | Non
     return None
 
 
-def _candidates(facts: TensorFacts, short_format: ShortFormat) -> Iterator[_Unheld]:
+def _list_candidates(facts: TensorFacts, short_format: ShortFormat) -> Iterator[_ConstantOutsideFormat]:
     """Yield the values that constants may become: clamped, infinite or zero."""
     backend = facts.backend
     for node in facts.segment.own:
@@ -126,7 +126,7 @@ def _candidates(facts: TensorFacts, short_format: ShortFormat) -> Iterator[_Unhe
                 replacement = np.where(
                     overflows, np.copysign(end, numbers_in_float64), np.where(is_vanishing, 0.0, numbers_in_float64)
                 )
-                yield _Unheld(
+                yield _ConstantOutsideFormat(
                     node=node,
                     name=name,
                     values=replacement.astype(array.dtype),

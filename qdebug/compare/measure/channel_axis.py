@@ -12,7 +12,7 @@ from qdebug.model.thresholds.attribution import CHANNEL_AXIS_MAX_NODES
 
 _Shape = tuple[int | None, ...]
 
-__all__ = ["axis_of_scales", "channel_axis", "taken_along"]
+__all__ = ["axis_of_scales", "channel_axis", "follow_axis"]
 
 
 def axis_of_scales(quant: QuantParams | None, rank: int) -> int | None:
@@ -43,9 +43,9 @@ def channel_axis(
         The non-negative axis, or None for fewer than two dimensions.
     """
     rank = len(shape)
-    scaled = axis_of_scales(quant, rank)
-    if scaled is not None:
-        return scaled
+    scale_axis = axis_of_scales(quant, rank)
+    if scale_axis is not None:
+        return scale_axis
     if rank < 2:
         return None
     layout = reference.graph.tensors[pair.reference].layout
@@ -54,14 +54,14 @@ def channel_axis(
     sides = [(reference, pair.reference)] if pair.reference_view is None else []
     sides += [(backend, pair.backend)] if pair.backend_view is None else []
     for recording, tensor in sides:
-        weight_axis = _of_weight(recording.graph, tensor, tuple(shape))
+        weight_axis = _weight_axis(recording.graph, tensor, tuple(shape))
         weight_axis = _Search(recording).axis_of(tensor, tuple(shape)) if weight_axis is None else weight_axis
         if weight_axis is not None and 0 <= weight_axis < rank:
             return weight_axis
     return 2 if rank == 3 else 1
 
 
-def _of_weight(graph: Graph, tensor: str, shape: _Shape) -> int | None:
+def _weight_axis(graph: Graph, tensor: str, shape: _Shape) -> int | None:
     """Return the output channel dimension of a weight that has several channels, or None for other tensors."""
     producer = graph.producer(tensor)
     input_names = producer.inputs[:1] if producer is not None and operators.of(producer.op).keeps_values else ()
@@ -69,12 +69,12 @@ def _of_weight(graph: Graph, tensor: str, shape: _Shape) -> int | None:
         return None
     for node in graph.consumers(tensor):
         if operators.of(node.op).keeps_values and node.inputs[0] == tensor:
-            axis_behind = _of_weight(graph, node.outputs[0], shape)
+            output_axis = _weight_axis(graph, node.outputs[0], shape)
         else:
             axis = operators.output_axis(node) if _second_operand(node) == tensor else None
-            axis_behind = axis % len(shape) if axis is not None and -len(shape) <= axis < len(shape) else None
-        if axis_behind is not None and shape[axis_behind] != 1:
-            return axis_behind
+            output_axis = axis % len(shape) if axis is not None and -len(shape) <= axis < len(shape) else None
+        if output_axis is not None and shape[output_axis] != 1:
+            return output_axis
     return None
 
 
@@ -89,7 +89,7 @@ class _Search:
 
     def __init__(self, recording: Recording) -> None:
         self._recording, self._graph = recording, recording.graph
-        self._left = CHANNEL_AXIS_MAX_NODES
+        self._remaining_nodes = CHANNEL_AXIS_MAX_NODES
 
     def axis_of(self, tensor: str, shape: _Shape) -> int | None:
         """Return the channel dimension of a tensor, or None if no operator implies one.
@@ -99,21 +99,23 @@ class _Search:
             shape: Its extents.
         """
         node = self._graph.producer(tensor)
-        if node is None or not self._left or not shape:
+        if node is None or not self._remaining_nodes or not shape:
             return None
-        self._left -= 1
+        self._remaining_nodes -= 1
         own_axis = _axis_of_operator(self._graph, node, len(shape))
         if own_axis is not None:
             return own_axis
         for source, source_shape in self._sources(node, shape):
             source_axis = self.axis_of(source, source_shape)
-            axis = None if source_axis is None else taken_along(node, source_axis, source_shape, shape)
-            if axis is not None and 0 <= axis < len(shape) and shape[axis] != 1:  # a single channel needs no axis
+            axis = None if source_axis is None else follow_axis(node, source_axis, source_shape, shape)
+            if (
+                axis is not None and 0 <= axis < len(shape) and shape[axis] != 1
+            ):  # a dimension of extent 1 is not worth splitting by channel
                 return axis
         return None
 
     def _sources(self, node: Node, shape: _Shape) -> Iterator[tuple[str, _Shape]]:
-        """Yield the input that a node inherits its dimensions from, with its shape; nothing if it has its own."""
+        """Yield the inputs that a node may inherit its dimensions from, with their shapes."""
         first = node.inputs[0] if node.inputs else ""
         row = operators.plain(node)
         if not first or (row.reduces and not row.picks_index):
@@ -154,34 +156,40 @@ def _picks_rows(graph: Graph, node: Node) -> bool:
     return len(graph.tensors[table].shape or ()) == 2
 
 
-def taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | None:
+def follow_axis(node: Node, axis: int, input_shape: _Shape, output_shape: _Shape) -> int | None:
     """Return the output dimension of a node that corresponds to an input dimension, or None if unknown.
 
     Args:
         node: The node.
         axis: The dimension.
-        before: Extents of its input.
-        after: Extents of its output.
+        input_shape: Extents of its input.
+        output_shape: Extents of its output.
     """
-    if not 0 <= axis < len(before):
+    if not 0 <= axis < len(input_shape):
         return None
     row = operators.plain(node)
     if row.transposes:
-        order = node.attrs.get("perm", tuple(reversed(range(len(before)))))
+        order = node.attrs.get("perm", tuple(reversed(range(len(input_shape)))))
         return list(order).index(axis) if isinstance(order, tuple | list) and axis in order else None
     if row.reshapes:
-        return _axis_after_reshape(axis, before, after)
+        return _axis_after_reshape(axis, input_shape, output_shape)
     if row.moves is operators.Move.GATHER:
         gathered_axis = node.attrs.get("axis", 0)
-        gathered_axis = gathered_axis % len(before) if isinstance(gathered_axis, int) else axis
-        return None if axis == gathered_axis else axis if axis < gathered_axis else axis + len(after) - len(before)
+        gathered_axis = gathered_axis % len(input_shape) if isinstance(gathered_axis, int) else axis
+        return (
+            None
+            if axis == gathered_axis
+            else axis
+            if axis < gathered_axis
+            else axis + len(output_shape) - len(input_shape)
+        )
     return axis
 
 
 def _axis_after_reshape(axis: int, input_shape: _Shape, output_shape: _Shape) -> int | None:
-    """Return the dimension to which a step along a given dimension moves after a reshape.
+    """Return the output dimension of a reshape that corresponds to an input dimension, or None if unknown.
 
-    If a dimension is split, it is the last of its parts.
+    If the dimension is split, this is its last part.
     """
     stride = _elements(input_shape[axis + 1 :])
     for at in range(len(output_shape)):

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qdebug.compare.align.layouts import in_one_order, turned_quant
+from qdebug.compare.align.layouts import in_one_order, permute_quant
 from qdebug.compare.align.pairs import Pair, clamp_of
-from qdebug.compare.attribute.integer_tensors import lacks_scale
+from qdebug.compare.attribute.integer_tensors import find_tensor_without_scale
 from qdebug.compare.measure.partial import (
     ElementComparison,
     PartialComparison,
     compare_elements,
     compare_partly,
+    count_one_sided_nonfinite,
+    describe_missing_places,
     has_equal_hash,
-    one_sided,
-    some_missing,
 )
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
@@ -32,10 +32,10 @@ __all__ = [
     "Places",
     "SamplePlace",
     "SampleStats",
-    "by_sample",
     "compare_pair",
     "compared_places",
     "find_places",
+    "group_by_sample",
 ]
 
 
@@ -61,8 +61,10 @@ class Places:
     partly: list[SamplePlace]
     only: dict[str, int]
 
-    def left_out(self, reference: Recording, backend: Recording, rest: Sequence[ElementComparison] = ()) -> str:
-        """Return a clause on what is not compared, apart from the remaining elements."""
+    def describe_left_out(
+        self, reference: Recording, backend: Recording, rest: Sequence[ElementComparison] = ()
+    ) -> str:
+        """Return a clause about places and elements that are not compared, or "" if there are none."""
         uncompared_count = len(self.partly) - sum(part.places for part in rest)
         lacking = [f"the {side} has no values for {count}" for side, count in self.only.items() if count]
         lacking += [f"only part was kept for {uncompared_count}"] if uncompared_count else []
@@ -79,7 +81,7 @@ class Places:
         head = f"compared {len(self.full)} of {total} {unit}"
         return " ".join([head, *clauses]) + (": " + ", ".join(lacking) if lacking else "")
 
-    def lacking(self, rest: Sequence[ElementComparison]) -> bool:
+    def has_skipped_places(self, rest: Sequence[ElementComparison]) -> bool:
         """Return whether there are places that the comparison skips."""
         return any(self.only.values()) or sum(part.places for part in rest) < len(self.partly)
 
@@ -105,8 +107,8 @@ def find_places(reference: Recording, backend: Recording, pair: Pair) -> Places:
     return Places(common, partly, only)
 
 
-def by_sample(places: Sequence[SamplePlace], further: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield samples in order with the steps of the places. Further samples have no steps."""
+def group_by_sample(places: Sequence[SamplePlace], further: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
+    """Yield each sample with its steps, in order. Further samples are included without steps."""
     steps: dict[int, list[int]] = {sample: [] for sample in further}
     for place in places:
         steps.setdefault(place.sample, []).append(place.step)
@@ -165,12 +167,12 @@ class Comparison:
     lacking: bool = False
 
 
-def _turned_quants(
+def _permuted_quants(
     reference: Recording, backend: Recording, pair: Pair
 ) -> tuple[QuantParams | None, QuantParams | None]:
     return (
-        turned_quant(_quant(reference, pair.reference), pair.reference_view),
-        turned_quant(_quant(backend, pair.backend), pair.backend_view),
+        permute_quant(_quant(reference, pair.reference), pair.reference_view),
+        permute_quant(_quant(backend, pair.backend), pair.backend_view),
     )
 
 
@@ -199,19 +201,19 @@ def compare_pair(
     """
     places = find_places(reference, backend, pair)
     if not places.full and (partial := compare_partly(reference, backend, pair, tolerance=tolerance)) is not None:
-        return _comparison_of_part(partial, some_missing(reference, backend, pair))
+        return _comparison_of_part(partial, describe_missing_places(reference, backend, pair))
     if not places.full:
-        left_out = places.left_out(reference, backend)
-        return _incomparable(
+        left_out = places.describe_left_out(reference, backend)
+        return _make_incomparable(
             f"no sample was recorded in both runs ({left_out})" if left_out else "neither run has values"
         )
     partial_samples = _compare_partial_samples(reference, backend, pair, places.partly, tolerance)
-    tensor_without_scale = lacks_scale(reference.graph, backend.graph, pair)
-    quants = _turned_quants(reference, backend, pair) if tensor_without_scale is None else (None, None)
+    tensor_without_scale = find_tensor_without_scale(reference.graph, backend.graph, pair)
+    quants = _permuted_quants(reference, backend, pair) if tensor_without_scale is None else (None, None)
     counter = _rails_counter(quants[1], relu_floor=relu_floor)
     total: ErrorAccumulator | None = None
     samples: list[SampleStats] = []
-    for sample, steps in by_sample(places.full, partial_samples):
+    for sample, steps in group_by_sample(places.full, partial_samples):
         accumulator = _accumulator(pair, quants, tolerance, counter)
         for step in steps:
             reference_values = reference.load(pair.reference, sample, step)
@@ -219,14 +221,16 @@ def compare_pair(
             reference_values, backend_values = in_one_order(
                 reference_values, pair.reference_view, backend_values, pair.backend_view
             )
-            reason = _mismatch(reference_values, backend_values)
+            reason = _find_mismatch(reference_values, backend_values)
             if reason is None:
                 try:
                     accumulator.update(reference_values, backend_values, sample=sample)
                 except UsageError as error:  # the quantization does not fit the tensor
                     reason = error.message[0].lower() + error.message[1:].rstrip(".")
             if reason is not None:
-                return _incomparable(reason if len(places.full) == 1 else f"{reason} (sample {sample}, step {step})")
+                return _make_incomparable(
+                    reason if len(places.full) == 1 else f"{reason} (sample {sample}, step {step})"
+                )
         stats = (
             accumulator.stats()
             if sample not in partial_samples
@@ -243,23 +247,23 @@ def compare_pair(
         sides = reference.graph.tensors[pair.reference], backend.graph.tensors[pair.backend]
         coded = any(info.quant is not None for info in sides)
         differ = f"{total_stats.mismatches} of {total_stats.count} codes differ, and " if coded else ""
-        return _incomparable(
+        return _make_incomparable(
             f"{differ}no scale was recorded for {tensor_without_scale!r}, so its codes cannot be dequantized"
         )
-    if total_stats.worst_sample in partial_samples:  # otherwise the index counts within the compared elements
+    if total_stats.worst_sample in partial_samples:  # the merged index counts the compared elements only
         (worst,) = (sample.stats for sample in samples if sample.sample == total_stats.worst_sample)
         total_stats = replace(total_stats, worst_index=worst.worst_index)
     return Comparison(
         stats=total_stats,
         rails=rails,
         samples=tuple(samples),
-        note=places.left_out(reference, backend, tuple(partial_samples.values())) or None,
+        note=places.describe_left_out(reference, backend, tuple(partial_samples.values())) or None,
         basis="elements" if partial_samples else "full",
         known_equal=all(
             has_equal_hash(reference, backend, pair, (sample.sample, sample.step)) for sample in places.partly
         ),
-        lacking=places.lacking(tuple(partial_samples.values())),
-        nonfinite=one_sided(reference, backend, pair) if places.partly else 0,
+        lacking=places.has_skipped_places(tuple(partial_samples.values())),
+        nonfinite=count_one_sided_nonfinite(reference, backend, pair) if places.partly else 0,
     )
 
 
@@ -270,13 +274,13 @@ def _compare_partial_samples(
     places: Sequence[SamplePlace],
     tolerance: tuple[float, float] | None,
 ) -> dict[int, ElementComparison]:
-    """Compare the kept elements of partially kept samples, by sample, leaving out samples without common elements."""
+    """Compare the elements that both sides kept of partially kept samples, by sample; others are left out."""
     comparisons: dict[int, ElementComparison] = {}
     for place in places:
         comparison = compare_elements(reference, backend, pair, (place.sample, place.step), tolerance=tolerance)
         if comparison is not None and comparison.compared:
             comparisons[place.sample] = (
-                comparisons[place.sample].joined(comparison) if place.sample in comparisons else comparison
+                comparisons[place.sample].merged_with(comparison) if place.sample in comparisons else comparison
             )
     return comparisons
 
@@ -311,7 +315,7 @@ def compared_places(reference: Recording, backend: Recording, pair: Pair) -> lis
     return [(place.sample, place.step) for place in find_places(reference, backend, pair).full]
 
 
-def _incomparable(reason: str) -> Comparison:
+def _make_incomparable(reason: str) -> Comparison:
     return Comparison(stats=None, rails=None, samples=(), reason=reason)
 
 
@@ -342,14 +346,13 @@ def _rails_counter(quant: QuantParams | None, *, relu_floor: bool) -> RailsCount
     return RailsCounter(quant, relu_floor=relu_floor)
 
 
-def _mismatch(reference: np.ndarray, backend: np.ndarray) -> str | None:
+def _find_mismatch(reference: np.ndarray, backend: np.ndarray) -> str | None:
     for side, array in (("reference", reference), ("backend", backend)):
         why = incomparable_reason(array.dtype)
         if why is not None:
             return f"the {side}'s {why}"
-    is_permuted = (
-        reference.ndim == backend.ndim and reference.shape != backend.shape
-    )  # the dimensions are in another order
+    # Shapes of the same rank that differ only in dimensions of extent 1 have their dimensions in another order.
+    is_permuted = reference.ndim == backend.ndim and reference.shape != backend.shape
     if is_permuted or not has_same_elements(reference.shape, backend.shape):
         return f"the reference has shape {reference.shape} and the backend {backend.shape}"
     return None

@@ -9,8 +9,8 @@ from enum import Enum
 
 import numpy as np
 
-from qdebug.compare.align.expand import says_nothing
-from qdebug.compare.align.layouts import in_one_order, turned_quant
+from qdebug.compare.align.expand import has_unknown_inputs
+from qdebug.compare.align.layouts import in_one_order, permute_quant
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.band import difference, finite_norm, norm
 from qdebug.compare.attribute.code_spans import clip_in_turn
@@ -39,14 +39,14 @@ class ElementOrder(Enum):
 
 def _channels_last(values: np.ndarray) -> np.ndarray:
     """Reorder elements that are stored channels-last into a channels-second shape."""
-    batch, channels, *place = values.shape
-    return np.moveaxis(values.reshape(batch, *place, channels), -1, 1)
+    batch, channels, *spatial = values.shape
+    return np.moveaxis(values.reshape(batch, *spatial, channels), -1, 1)
 
 
 def _channels_second(values: np.ndarray) -> np.ndarray:
     """Reorder elements that are stored channels-second into a channels-last shape."""
-    batch, *place, channels = values.shape
-    return np.moveaxis(values.reshape(batch, channels, *place), 1, -1)
+    batch, *spatial, channels = values.shape
+    return np.moveaxis(values.reshape(batch, channels, *spatial), 1, -1)
 
 
 def _reversed_channels(values: np.ndarray) -> np.ndarray:
@@ -135,7 +135,7 @@ def different_inputs(reference: Recording, backend: Recording, pairs: Iterable[P
 def input_difference(reference: Recording, backend: Recording, pair: Pair) -> InputDifference | None:
     """Return the difference of a network input if it is more than the formats explain.
 
-    Codes explain clipping, and half a step of the coarser scale that either run declares for the input. Reals on a grid
+    Codes explain clipping and half a step of the coarser scale that either run declares for the input. Reals on a grid
     with few levels count as codes. Other reals must agree to 60 dB, or 30 dB in 16 bits. States that a run feeds back
     to itself do not count as inputs.
 
@@ -158,7 +158,7 @@ def input_difference(reference: Recording, backend: Recording, pair: Pair) -> In
     quants = [*_declared_quants(graphs[0], pair.reference), *_declared_quants(graphs[1], pair.backend)]
 
     def values() -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-        return _values(reference, backend, pair)
+        return _load_both_sides(reference, backend, pair)
 
     differences = (
         _difference_beyond_limit(pair.backend, expected, actual, quants, short=short)
@@ -176,9 +176,9 @@ def _find_element_order(
     tensor: str, values: Callable[[], Iterator[tuple[np.ndarray, np.ndarray, bool]]], quants: Sequence[QuantParams]
 ) -> ElementOrder | None:
     """Return the order in which the backend's elements equal the reference's in all samples, or None if unknown."""
-    for order, (_, arranged) in _ORDERS.items():
+    for order, (_, rearrange) in _ORDERS.items():
         for reference_values, actual, is_16_bit in values():
-            rearranged = arranged(actual) if actual.ndim > 2 else actual
+            rearranged = rearrange(actual) if actual.ndim > 2 else actual
             if (
                 rearranged.shape != reference_values.shape
                 or _difference_beyond_limit(tensor, reference_values, rearranged, quants, short=is_16_bit) is not None
@@ -192,7 +192,7 @@ def _find_element_order(
 def _may_be_input(graph: Graph, tensor: str) -> bool:
     """Return whether a tensor is a network input or has no recorded node."""
     node = graph.producer(tensor)
-    return node is None or (says_nothing(node) and not any(node.inputs))
+    return node is None or (has_unknown_inputs(node) and not any(node.inputs))
 
 
 def _declared_quants(graph: Graph, tensor: str) -> Iterator[QuantParams]:
@@ -202,7 +202,9 @@ def _declared_quants(graph: Graph, tensor: str) -> Iterator[QuantParams]:
     yield from (quant for name in names if (quant := graph.tensors[name].quant) is not None)
 
 
-def _values(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+def _load_both_sides(
+    reference: Recording, backend: Recording, pair: Pair
+) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
     """Yield the real values of both sides in one order, if of equal size, and whether one side has 16 bits."""
     quants = reference.graph.tensors[pair.reference].quant, backend.graph.tensors[pair.backend].quant
     for place in either_places(reference, pair.reference, backend, pair.backend):
@@ -217,12 +219,12 @@ def _values(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tu
             and reference_values.dtype == backend_values.dtype
             and reference_values.dtype.kind in "iu"
         ):
-            quants = None, None  # codes are compared as codes, whichever side states their scale
+            quants = None, None  # if only one side states the scale, compare the codes
         is_16_bit = any(array.dtype.name in _SHORT for array in (reference_values, backend_values))
         if has_same_elements(reference_values.shape, backend_values.shape):
             yield (
-                dequantize(reference_values, turned_quant(quants[0], pair.reference_view)),
-                dequantize(backend_values, turned_quant(quants[1], pair.backend_view)).reshape(reference_values.shape),
+                dequantize(reference_values, permute_quant(quants[0], pair.reference_view)),
+                dequantize(backend_values, permute_quant(quants[1], pair.backend_view)).reshape(reference_values.shape),
                 is_16_bit,
             )
 

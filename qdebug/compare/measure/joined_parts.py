@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qdebug.compare.measure.channel_axis import taken_along
+from qdebug.compare.measure.channel_axis import follow_axis
 from qdebug.model import Node, Recording, operators
 from qdebug.replay.real_form import real_form
 
@@ -22,20 +22,20 @@ class JoinedPart:
         axis: The dimension of the concatenated tensor along which the parts lie.
         first: Start of the part there.
         stop: End of the part, exclusive.
-        way: Tensors from `tensor` to the concatenated one, including both, in topological order.
+        path: Tensors from `tensor` to the concatenated one, including both, in topological order.
     """
 
     tensor: str
     axis: int
     first: int
     stop: int
-    way: tuple[str, ...]
+    path: tuple[str, ...]
 
     def of(self, values: np.ndarray) -> np.ndarray:
         """Return the part's slice of an array that has the dimensions of the joined tensor."""
         return values[(slice(None),) * self.axis + (slice(self.first, self.stop),)]
 
-    def words(self) -> str:
+    def describe_position(self) -> str:
         """Return the position of the part: "places 4..83 along axis 1"."""
         places = f"place {self.first}" if self.stop - self.first == 1 else f"places {self.first}..{self.stop - 1}"
         return f"{places} along axis {self.axis}"
@@ -57,17 +57,17 @@ def joined_parts(recording: Recording, tensor: str) -> tuple[JoinedPart, ...]:
     node, _ = real_form(node, recording.graph.opset)
     row = operators.of(node.op)
     if row.joins:
-        return _joined(recording, node, tensor, shape)
+        return _find_joined(recording, node, tensor, shape)
     source = next(iter(operators.operands(node)), "")
-    before = _shape(recording, source) if source else None
-    if before is None or not (row.arranges or row.keeps_values):
+    source_shape = _shape(recording, source) if source else None
+    if source_shape is None or not (row.arranges or row.keeps_values):
         return ()
     parts = []
     for part in joined_parts(recording, source):
-        axis = taken_along(node, part.axis, before, shape)
-        if axis is None or shape[axis] != before[part.axis]:
+        axis = follow_axis(node, part.axis, source_shape, shape)
+        if axis is None or shape[axis] != source_shape[part.axis]:
             return ()
-        parts.append(replace(part, axis=axis, way=(*part.way, tensor)))
+        parts.append(replace(part, axis=axis, path=(*part.path, tensor)))
     return tuple(parts)
 
 
@@ -86,7 +86,7 @@ def joining_axis(recording: Recording, node: Node, rank: int) -> int | None:
     return axis % rank
 
 
-def _joined(recording: Recording, node: Node, tensor: str, shape: tuple[int, ...]) -> tuple[JoinedPart, ...]:
+def _find_joined(recording: Recording, node: Node, tensor: str, shape: tuple[int, ...]) -> tuple[JoinedPart, ...]:
     axis, first = joining_axis(recording, node, len(shape)), 0
     if axis is None:
         return ()
@@ -95,7 +95,7 @@ def _joined(recording: Recording, node: Node, tensor: str, shape: tuple[int, ...
         extents = _shape(recording, name)
         if extents is None or len(extents) != len(shape):
             return ()
-        parts.append(JoinedPart(tensor=name, axis=axis, first=first, stop=first + extents[axis], way=(name, tensor)))
+        parts.append(JoinedPart(tensor=name, axis=axis, first=first, stop=first + extents[axis], path=(name, tensor)))
         first += extents[axis]
     return tuple(parts) if first == shape[axis] else ()
 

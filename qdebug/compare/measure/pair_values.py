@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from qdebug.compare.align.layouts import in_one_order, turned_quant
+from qdebug.compare.align.layouts import in_one_order, permute_quant
 from qdebug.compare.align.pairs import Pair, Transform, clamp_of
 from qdebug.compare.measure.channel_axis import axis_of_scales, channel_axis
 from qdebug.compare.measure.compare import compared_places
@@ -60,8 +60,8 @@ class PairReader:
     def __init__(self, reference: Recording, backend: Recording, pair: Pair) -> None:
         self._reference, self._backend, self._pair = reference, backend, pair
         self._quants = (
-            turned_quant(reference.graph.tensors[pair.reference].quant, pair.reference_view),
-            turned_quant(backend.graph.tensors[pair.backend].quant, pair.backend_view),
+            permute_quant(reference.graph.tensors[pair.reference].quant, pair.reference_view),
+            permute_quant(backend.graph.tensors[pair.backend].quant, pair.backend_view),
         )
         self._clamps = clamp_of(pair.reference_view), clamp_of(pair.backend_view)
         self._constant = reference.graph.is_constant(pair.reference) and backend.graph.is_constant(pair.backend)
@@ -131,7 +131,7 @@ class PairReader:
             RecordingError: There are no values for this sample and step.
         """
         reference_values, backend_values = self.stored(sample, step)
-        double = self._double(reference_values, backend_values)
+        double = self._need_float64(reference_values, backend_values)
         reference = _apply_view(
             dequantize(reference_values, self._quants[0], double=double[0]), self._pair.reference_view
         )
@@ -144,7 +144,7 @@ class PairReader:
             backend_quant=self._quants[1],
         )
 
-    def _double(self, reference_values: np.ndarray, backend_values: np.ndarray) -> tuple[bool, bool]:
+    def _need_float64(self, reference_values: np.ndarray, backend_values: np.ndarray) -> tuple[bool, bool]:
         """Return for each side whether its codes need float64 because float32 cannot distinguish them."""
         coded = zip((reference_values, backend_values), self._quants, strict=True)
         if not any(quant is not None and is_wide_code(side.dtype) for side, quant in coded):
@@ -291,9 +291,9 @@ class OpenPair:
     Use on one thread at a time.
 
     Args:
-        theirs: Stored elements of the reference, possibly memory-mapped, with any strides.
-        ours: Stored elements of the backend, in the same number.
-        quants: How both map to real numbers.
+        reference_values: Stored elements of the reference, possibly memory-mapped, with any strides.
+        backend_values: Stored elements of the backend, in the same number.
+        quants: The quantization of both sides.
         clamps: Bounds that the real values are clamped to.
         axis: The channel dimension. None for the dimension of the scales, or the second if there is none.
 
@@ -313,7 +313,7 @@ class OpenPair:
             raise UsageError(
                 f"The reference has shape {reference_values.shape}, but the backend has {backend_values.shape}."
             )
-        self._given = reference_values, backend_values, quants, clamps, axis
+        self._arguments = reference_values, backend_values, quants, clamps, axis
         self._sides = make_comparable(
             RealBlocks(reference_values, quants[0], clamps[0]), RealBlocks(backend_values, quants[1], clamps[1])
         )
@@ -329,37 +329,40 @@ class OpenPair:
 
     @property
     def nbytes(self) -> int:
-        """Memory that all real values and codes of both sides would take."""
+        """Bytes that all real values and codes of both sides would take."""
         empty = self.read(0, 0)
         parts = (empty.reference, empty.backend, empty.reference_codes, empty.backend_codes)
         return self.size * sum(part.itemsize for part in parts if part is not None)
 
     @property
     def held(self) -> int:
-        """Memory it occupies: elements that are not a view of a file, because they had to be decoded or reordered."""
+        """Bytes of elements in memory: those that were decoded or reordered, and so are not a view of a file."""
         return sum(owner.nbytes for owner in self._owners() if isinstance(owner, np.ndarray))
 
     @property
     def made(self) -> int:
-        """Size of its data that was computed, in memory or in a temporary file, and would have to be recomputed."""
+        """Bytes of elements in memory or in a temporary file, which would have to be computed again if dropped."""
         spilled_size = sum(len(owner) for owner in self._owners() if isinstance(owner, SpillFile))
         return spilled_size + self.held
 
     def _owners(self) -> list[object]:
-        return list({id(owner): owner for owner in map(_owner, self._given[:2])}.values())
+        return list({id(owner): owner for owner in map(_find_owner, self._arguments[:2])}.values())
 
     def again(self) -> OpenPair:
-        """Return a second reader of the same elements, for another thread."""
-        return OpenPair(*self._given)
+        """Return an independent reader of the same elements, for another thread."""
+        return OpenPair(*self._arguments)
 
     def read(self, start: int, stop: int) -> PairedStretch:
         """Return the elements from start to stop in C order."""
         with np.errstate(all="ignore"):  # the real value of a code may overflow
-            (reference_values, their_codes), (backend_values, our_codes) = (
+            (reference_values, reference_codes), (backend_values, backend_codes) = (
                 _read_stretch(side, start, stop) for side in self._sides
             )
         return PairedStretch(
-            reference=reference_values, backend=backend_values, reference_codes=their_codes, backend_codes=our_codes
+            reference=reference_values,
+            backend=backend_values,
+            reference_codes=reference_codes,
+            backend_codes=backend_codes,
         )
 
     def window(self, around: tuple[int, ...] | None, extents: tuple[int, int]) -> PairedWindow:
@@ -370,22 +373,22 @@ class OpenPair:
                 for its first element.
             extents: Maximum number of elements along the last two dimensions.
         """
-        start, shape = _place(self.shape, around, extents)
-        parts = [self.read(*span) for span in _rows(self.shape, start, shape)]
+        start, shape = _window_bounds(self.shape, around, extents)
+        parts = [self.read(*span) for span in _flat_ranges_of_rows(self.shape, start, shape)]
 
         def joined(name: str) -> np.ndarray | None:
             rows = [getattr(part, name) for part in parts]
             return None if rows[0] is None else np.concatenate(rows).reshape(shape)
 
         names = ("reference", "backend", "reference_codes", "backend_codes")
-        reference_values, backend_values, their_codes, our_codes = map(joined, names)
+        reference_values, backend_values, reference_codes, backend_codes = map(joined, names)
         if reference_values is None or backend_values is None:  # unreachable; for the type checker
             raise UsageError("There are no values.")
         return PairedWindow(
             reference=reference_values,
             backend=backend_values,
-            reference_codes=their_codes,
-            backend_codes=our_codes,
+            reference_codes=reference_codes,
+            backend_codes=backend_codes,
             reference_quant=self.reference_quant,
             backend_quant=self.backend_quant,
             axis=self.axis,
@@ -430,7 +433,7 @@ def open_alone(recording: Recording, tensor: str, *, sample: int, step: int) -> 
     return OpenPair(np.broadcast_to(zero, backend_values.shape), backend_values, (None, quant))
 
 
-def _owner(array: np.ndarray) -> object:
+def _find_owner(array: np.ndarray) -> object:
     """Return the object that owns the elements of an array: the base array or memory map."""
     owning_array, owner = array, array.base
     while isinstance(owner, np.ndarray | memoryview):
@@ -453,7 +456,7 @@ def _read_stretch(blocks: RealBlocks, start: int, stop: int) -> tuple[np.ndarray
     return real_values, stored_values if blocks.quantized else None
 
 
-def _place(
+def _window_bounds(
     tensor_shape: tuple[int, ...], around: tuple[int, ...] | None, extents: tuple[int, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the first index and the shape of the window, with extent 1 in all but the last two dimensions if large."""
@@ -473,7 +476,9 @@ def _is_within(at: int, extent: int) -> bool:
     return 0 <= at < extent
 
 
-def _rows(tensor_shape: tuple[int, ...], start: tuple[int, ...], shape: tuple[int, ...]) -> list[tuple[int, int]]:
+def _flat_ranges_of_rows(
+    tensor_shape: tuple[int, ...], start: tuple[int, ...], shape: tuple[int, ...]
+) -> list[tuple[int, int]]:
     """Return the flat ranges, in C order, that the rows of a window occupy, or one range if it has whole rows."""
     if not prod(shape):
         return [(0, 0)]

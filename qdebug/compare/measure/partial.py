@@ -26,9 +26,9 @@ __all__ = [
     "PartialComparison",
     "compare_elements",
     "compare_partly",
+    "count_one_sided_nonfinite",
+    "describe_missing_places",
     "has_equal_hash",
-    "one_sided",
-    "some_missing",
 ]
 
 
@@ -75,7 +75,7 @@ def compare_partly(
     Raises:
         RecordingError: A record cannot be read.
     """
-    places = list(_places(reference, backend, pair))
+    places = list(_places_with_records(reference, backend, pair))
     if not places:
         return None
     comparison = _compare_all_elements(reference, backend, pair, places, tolerance)
@@ -85,10 +85,14 @@ def compare_partly(
         comparison = _compare_statistics(reference, backend, pair, places)
     else:
         comparison = replace(comparison, equal=all(has_equal_hash(reference, backend, pair, place) for place in places))
-    return comparison if comparison.equal else replace(comparison, nonfinite=one_sided(reference, backend, pair))
+    return (
+        comparison
+        if comparison.equal
+        else replace(comparison, nonfinite=count_one_sided_nonfinite(reference, backend, pair))
+    )
 
 
-def one_sided(reference: Recording, backend: Recording, pair: Pair) -> int:
+def count_one_sided_nonfinite(reference: Recording, backend: Recording, pair: Pair) -> int:
     """Return a lower bound of the number of elements that are NaN or infinite on one side only, from their counts.
 
     Args:
@@ -100,11 +104,11 @@ def one_sided(reference: Recording, backend: Recording, pair: Pair) -> int:
     if (clamp_of(pair.reference_view), clamp_of(pair.backend_view)) != ((None, None), (None, None)):
         return 0
     lower_bound = 0
-    for place in _places(reference, backend, pair):
+    for place in _places_with_records(reference, backend, pair):
         if reference.has(pair.reference, *place) and backend.has(pair.backend, *place):
             continue
         reference_statistics, backend_statistics = (
-            _record_of(side, name, *place).statistics
+            _load_record(side, name, *place).statistics
             for side, name in ((reference, pair.reference), (backend, pair.backend))
         )
         if reference_statistics.count == backend_statistics.count:
@@ -115,7 +119,7 @@ def one_sided(reference: Recording, backend: Recording, pair: Pair) -> int:
     return lower_bound
 
 
-def _places(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tuple[int, int]]:
+def _places_with_records(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tuple[int, int]]:
     """Yield samples and steps with a record on both sides."""
     sides = ((reference, pair.reference), (backend, pair.backend))
     for place in either_places(reference, pair.reference, backend, pair.backend):
@@ -123,21 +127,23 @@ def _places(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tu
             yield place
 
 
-def some_missing(reference: Recording, backend: Recording, pair: Pair) -> str:
+def describe_missing_places(reference: Recording, backend: Recording, pair: Pair) -> str:
     """Return a clause with the number of samples and steps that only one side has, or "" if there are none."""
     sides = {"reference": (reference, pair.reference), "backend": (backend, pair.backend)}
     if all(side.graph.is_constant(name) for side, name in sides.values()):
         return ""
-    only = dict.fromkeys(sides, 0)
+    missing_counts = dict.fromkeys(sides, 0)
     for place in either_places(reference, pair.reference, backend, pair.backend):
         lacking = [
             title for title, (side, name) in sides.items() if not (side.has(name, *place) or side.kept(name, *place))
         ]
         if len(lacking) == 1:
-            only[lacking[0]] += 1
+            missing_counts[lacking[0]] += 1
     samples, steps = (max(sizes) for sizes in ((reference.samples, backend.samples), (reference.steps, backend.steps)))
     total_text = f"{samples} samples" if steps == 1 else f"{samples * steps} steps of all samples"
-    return ", ".join(f"the {side} has no values for {count} of {total_text}" for side, count in only.items() if count)
+    return ", ".join(
+        f"the {side} has no values for {count} of {total_text}" for side, count in missing_counts.items() if count
+    )
 
 
 def _compare_all_elements(
@@ -152,7 +158,7 @@ def _compare_all_elements(
         comparison = compare_elements(reference, backend, pair, (sample, step), tolerance=tolerance)
         if comparison is None:
             return None
-        parts[sample] = parts[sample].joined(comparison) if sample in parts else comparison
+        parts[sample] = parts[sample].merged_with(comparison) if sample in parts else comparison
     compared_count, count = (
         sum(comparison.compared for comparison in parts.values()),
         sum(comparison.count for comparison in parts.values()),
@@ -174,9 +180,9 @@ def _compare_all_elements(
 def _compare_sketches(
     reference: Recording, backend: Recording, pair: Pair, places: Sequence[tuple[int, int]]
 ) -> PartialComparison | None:
-    """Estimate the error from sketches, or return None if it takes more than these, or nothing differs.
+    """Estimate the error from sketches, or return None if sketches cannot show it or nothing differs.
 
-    Elements in another order have another sketch, and whole numbers that are not codes must be equal.
+    Permuted elements have a different sketch, and integers that are not codes must be exactly equal.
     """
     views = [view for view in (pair.reference_view, pair.backend_view) if view is not None]
     if any(view != Transform() for view in views):
@@ -185,7 +191,7 @@ def _compare_sketches(
     count, signal, estimate, low, high = 0, 0.0, 0.0, 0.0, 0.0
     for place in places:
         sides = ((reference, pair.reference), (backend, pair.backend))
-        records = [_record_of(side, name, *place, with_sketch=True) for side, name in sides]
+        records = [_load_record(side, name, *place, with_sketch=True) for side, name in sides]
         first, second = (record.statistics for record in records)
         if first.count != second.count or first.nan or first.inf or second.nan or second.inf:
             return None
@@ -238,8 +244,8 @@ def _compare_statistics(
     unequal = [place for place in places if not has_equal_hash(reference, backend, pair, place)]
     for place in unequal:
         reference_record, backend_record = (
-            _record_of(reference, pair.reference, *place),
-            _record_of(backend, pair.backend, *place),
+            _load_record(reference, pair.reference, *place),
+            _load_record(backend, pair.backend, *place),
         )
         if (clamp_of(pair.reference_view), clamp_of(pair.backend_view)) == ((None, None), (None, None)):
             bound = _sqnr_bound(reference_record, backend_record)
@@ -247,7 +253,7 @@ def _compare_statistics(
                 bounds.append(bound)
                 clauses.append(_moments_text(reference_record, backend_record))
     if not unequal:
-        count = sum(_record_of(reference, pair.reference, *place).statistics.count for place in places)
+        count = sum(_load_record(reference, pair.reference, *place).statistics.count for place in places)
         stats = _zero_error(count)
         samples = tuple((sample, stats) for sample in dict.fromkeys(sample for sample, _ in places))
         return PartialComparison(basis="stats", samples=samples, stats=stats, note="", equal=True)
@@ -279,7 +285,7 @@ def has_equal_hash(reference: Recording, backend: Recording, pair: Pair, place: 
     return is_equal and quants[0] == quants[1]
 
 
-def _record_of(recording: Recording, tensor: str, sample: int, step: int, *, with_sketch: bool = False) -> Kept:
+def _load_record(recording: Recording, tensor: str, sample: int, step: int, *, with_sketch: bool = False) -> Kept:
     """Return the statistics of a tensor, and its sketch if requested, computed from its values if they were kept."""
     record = recording.kept(tensor, sample, step)
     if record is not None:
@@ -362,7 +368,7 @@ class ElementComparison:
     positions: np.ndarray | None
     places: int = 1
 
-    def joined(self, other: ElementComparison) -> ElementComparison:
+    def merged_with(self, other: ElementComparison) -> ElementComparison:
         """Return the comparison merged with another step of the sample."""
         self.sums.merge(other.sums)
         compared, count, places = self.compared + other.compared, self.count + other.count, self.places + other.places
@@ -402,17 +408,19 @@ class Elements:
         if quant is None or quant.scale.size == 1:
             return self.values[indices], None if quant is None else replace(quant, axis=None)
         recorded_positions, shape = (self.positions, self.shape) if self.recorded is None else self.recorded
-        places = np.unravel_index(recorded_positions[indices], shape)
-        scale, zero_point = (_values_at(values, places, quant) for values in (quant.real_scale, quant.zero_point))
+        coordinates = np.unravel_index(recorded_positions[indices], shape)
+        scale, zero_point = (_values_at(values, coordinates, quant) for values in (quant.real_scale, quant.zero_point))
         return self.values[indices], replace(quant, scale=scale, zero_point=zero_point, axis=0, block_size=None)
 
 
-def _values_at(values: np.ndarray, places: Sequence[np.ndarray], quant: QuantParams) -> np.ndarray:
+def _values_at(values: np.ndarray, coordinates: Sequence[np.ndarray], quant: QuantParams) -> np.ndarray:
     """Return the scale or zero point of each element."""
     axis, block = quant.axis or 0, quant.block_size or 1
     if values.ndim == 1:
-        return np.asarray(values[places[axis] // block])
-    return np.asarray(values[tuple(place // (block if at == axis else 1) for at, place in enumerate(places))])
+        return np.asarray(values[coordinates[axis] // block])
+    return np.asarray(
+        values[tuple(coordinate // (block if at == axis else 1) for at, coordinate in enumerate(coordinates))]
+    )
 
 
 def compare_elements(
@@ -438,8 +446,8 @@ def compare_elements(
     Raises:
         RecordingError: A record cannot be read.
     """
-    reference_elements = _elements(reference, pair.reference, *place)
-    backend_elements = _elements(backend, pair.backend, *place)
+    reference_elements = _load_elements(reference, pair.reference, *place)
+    backend_elements = _load_elements(backend, pair.backend, *place)
     backend_elements = (
         None
         if reference_elements is None or backend_elements is None
@@ -478,7 +486,7 @@ def _compare_shared(
     return ElementComparison(sums, shared.size, math.prod(reference_elements.shape), reference_elements.shape, shared)
 
 
-def _elements(recording: Recording, tensor: str, sample: int, step: int) -> Elements | None:
+def _load_elements(recording: Recording, tensor: str, sample: int, step: int) -> Elements | None:
     """Return the kept elements of a tensor: all of them if it was kept in full, None if none were kept."""
     quant = quant_of(recording, tensor, sample, step)
     if recording.has(tensor, sample, step):

@@ -28,8 +28,8 @@ __all__ = [
     "OneSample",
     "RecentTensors",
     "as_compared",
+    "dequantize_where_scale_varies",
     "is_fed_back",
-    "real_where_varying",
     "renumber_sample",
     "with_understood_graph",
 ]
@@ -129,24 +129,24 @@ def as_compared(recording: Recording) -> Recording:
     Args:
         recording: The recording.
     """
-    return real_where_varying(with_understood_graph(recording))
+    return dequantize_where_scale_varies(with_understood_graph(recording))
 
 
 def with_understood_graph(recording: Recording) -> Recording:
-    """Return a recording whose graph states all derivable scales and node facts, or the recording itself if it does.
+    """Return a recording whose graph states all derivable scales and node facts, the same one if it already does.
 
     Args:
         recording: The recording.
     """
-    recording = _with_recorded_outputs(_in_words_of_onnx(_with_known_scales(recording)))
+    recording = _with_recorded_outputs(_translate_to_onnx(_with_known_scales(recording)))
     graph = normalize_layouts(recording.graph)
     return recording if graph is recording.graph else View(recording, graph=graph)
 
 
-def _in_words_of_onnx(recording: Recording) -> Recording:
-    """Return a recording with fully understood nodes of other frameworks translated to ONNX, weights permuted."""
+def _translate_to_onnx(recording: Recording) -> Recording:
+    """Return a recording whose nodes are translated to ONNX where fully understood, with their weights permuted."""
     graph = recording.graph
-    constants = _constants_of(recording)
+    constants = _make_constant_loader(recording)
     translated_nodes = {
         node.name: translated_node
         for node in graph.nodes
@@ -180,8 +180,8 @@ def _in_words_of_onnx(recording: Recording) -> Recording:
         TensorInfo(name=name, shape=values.shape, dtype=values.dtype.name, role=Role.CONSTANT)
         for name, values in new_constants.items()
     ]
-    turns = {name: partial(_arranged, order=order) for name, order in orders.items()}
-    return View(recording, graph=_with_tensors(graph, infos, nodes), constants=new_constants, changes=turns)
+    permutations = {name: partial(_rearrange, order=order) for name, order in orders.items()}
+    return View(recording, graph=_with_tensors(graph, infos, nodes), constants=new_constants, changes=permutations)
 
 
 _Order = tuple[int, ...] | None
@@ -197,7 +197,7 @@ def _orders_of_constants(translated_nodes: Iterable[Translated]) -> dict[str, _O
     return orders
 
 
-def _arranged(array: np.ndarray, *, order: _Order) -> np.ndarray:
+def _rearrange(array: np.ndarray, *, order: _Order) -> np.ndarray:
     return array.reshape(-1, *array.shape[2:]) if order is None else array.transpose(order)
 
 
@@ -215,8 +215,8 @@ def _permute_shape(info: TensorInfo, order: _Order) -> TensorInfo:
     return replace(info, shape=shape, quant=quant if quant is None else replace(quant, axis=axis))
 
 
-def _constants_of(recording: Recording) -> Callable[[str], np.ndarray | None]:
-    """Return a function that gives values of constants by name, or None for other tensors and unkept constants."""
+def _make_constant_loader(recording: Recording) -> Callable[[str], np.ndarray | None]:
+    """Return a function that loads a constant by name, or returns None for tensors that are not recorded constants."""
 
     def constant(name: str) -> np.ndarray | None:
         if name not in recording.graph.tensors or not recording.graph.is_constant(name) or not recording.has(name):
@@ -232,7 +232,7 @@ def _with_known_scales(recording: Recording) -> Recording:
     if not any(info.quant is None and _may_be_code(info) for info in graph.tensors.values()):
         return recording
     facts = Facts(
-        constant=_constants_of(recording),
+        constant=_make_constant_loader(recording),
         dtype=lambda name: graph.tensors[name].dtype if name in graph.tensors else None,
         rank=lambda name: None if (shape := graph.tensors[name].shape) is None else len(shape),
     )
@@ -249,7 +249,7 @@ def _with_known_scales(recording: Recording) -> Recording:
 
 
 def _with_recorded_outputs(recording: Recording) -> Recording:
-    """Return a recording whose outputs are replaced by codes or other forms of them, if only those were kept."""
+    """Return a recording in which outputs without values are replaced by recorded tensors that determine them."""
     graph = recording.graph
     outputs = tuple(dict.fromkeys(_recorded_form(recording, name) for name in graph.outputs))
     if outputs == graph.outputs:
@@ -258,9 +258,9 @@ def _with_recorded_outputs(recording: Recording) -> Recording:
 
 
 def _recorded_form(recording: Recording, output: str) -> str:
-    """Return the name of a recorded tensor from which a network output follows, or the output itself.
+    """Return the name of a recorded tensor that determines a network output, or the output itself.
 
-    An output follows from codes with a known scale, and from the same values in a different shape.
+    Codes with a known scale determine it, and so do the same values in a different shape.
     """
     graph, name = recording.graph, output
     while not recording.has(name):
@@ -277,10 +277,10 @@ def _recorded_form(recording: Recording, output: str) -> str:
 def _may_be_code(info: TensorInfo) -> bool:
     if info.dtype is None or info.shape == ():
         return False
-    return is_integer(info.dtype) or (is_float(info.dtype) and bit_width(info.dtype) <= _MOST_CODE_BITS)
+    return is_integer(info.dtype) or (is_float(info.dtype) and bit_width(info.dtype) <= _MAX_CODE_BITS)
 
 
-_MOST_CODE_BITS = 8
+_MAX_CODE_BITS = 8
 """Bits of the widest float format whose numbers are codes with a scale."""
 
 
@@ -301,8 +301,8 @@ def _with_tensors(
     )
 
 
-def real_where_varying(recording: Recording) -> Recording:
-    """Return a recording in which every quantization applies to all samples, or the recording itself if that is so."""
+def dequantize_where_scale_varies(recording: Recording) -> Recording:
+    """Return a recording that shows tensors as real values if their quantization varies, or the recording itself."""
     varying = {tensor for tensor, _, _ in recording.event_quants}
     return DequantizedPerSample(recording, varying) if varying else recording
 
@@ -319,7 +319,7 @@ class DequantizedPerSample(View):
         self._tensors = tensors
         graph = recording.graph
         infos = [
-            replace(info, quant=None, dtype=_shown_as(info.dtype)) if name in tensors else info
+            replace(info, quant=None, dtype=_real_dtype(info.dtype)) if name in tensors else info
             for name, info in graph.tensors.items()
         ]
         super().__init__(recording, graph=_with_tensors(graph, infos))
@@ -333,7 +333,7 @@ class DequantizedPerSample(View):
         array = self._recording.load(tensor, sample, step)
         if tensor not in self._tensors:
             return array
-        shown = _shown_as(logical_name(array.dtype))
+        shown = _real_dtype(logical_name(array.dtype))
         quant = quant_of(self._recording, tensor, sample, step)
         real = dequantize(array, quant, double=shown == "float64").astype(shown, copy=False)
         real.flags.writeable = False
@@ -353,7 +353,7 @@ class DequantizedPerSample(View):
         return {}
 
 
-def _shown_as(dtype: str | None) -> str:
+def _real_dtype(dtype: str | None) -> str:
     """Return the dtype in which the real values of codes are shown."""
     return "float64" if dtype is not None and is_wide_code(logical_dtype(dtype)) else "float32"
 
@@ -365,22 +365,22 @@ def is_fed_back(recording: Recording, tensor: str) -> bool:
         recording: The run.
         tensor: An input of the network.
     """
-    moments = [place for place in recording.places(tensor) if place[1] and recording.has(tensor, *place)]
-    if not moments or len(moments) < recording.samples * (recording.steps - 1):
+    later_places = [place for place in recording.places(tensor) if place[1] and recording.has(tensor, *place)]
+    if not later_places or len(later_places) < recording.samples * (recording.steps - 1):
         return False
 
     def feeds(output: str) -> bool:
         return all(
             recording.has(output, sample, step - 1)
             and np.array_equal(recording.load(tensor, sample, step), recording.load(output, sample, step - 1))
-            for sample, step in moments
+            for sample, step in later_places
         )
 
     return any(map(feeds, recording.graph.outputs))
 
 
-_MOST_BYTES = 1 << 23
-_LARGEST = 1 << 18
+_MAX_CACHED_BYTES = 1 << 23
+_MAX_TENSOR_BYTES = 1 << 18
 
 
 class RecentTensors(View):
@@ -416,10 +416,10 @@ class RecentTensors(View):
             self._kept.move_to_end(key)
             return array
         array = self._recording.load(tensor, sample, step)
-        if array.nbytes <= _LARGEST:
+        if array.nbytes <= _MAX_TENSOR_BYTES:
             self._kept[key] = array
             self._bytes += array.nbytes + 512  # even a nearly empty array takes memory
-            while self._bytes > _MOST_BYTES:
+            while self._bytes > _MAX_CACHED_BYTES:
                 _, oldest = self._kept.popitem(last=False)
                 self._bytes -= oldest.nbytes + 512
         return array

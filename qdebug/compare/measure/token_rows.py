@@ -31,7 +31,7 @@ Place = tuple[int, int]
 TokenIndex = Mapping[tuple[str, Place], np.ndarray]
 """Request and position of each row, [..., 2], by pattern of tensors ("" for all others) and by sample and step."""
 
-_MEMO_BYTES = 64 << 20
+_MAX_CACHED_BYTES = 64 << 20
 _CACHE_HINT = "Check the index: request and position of each row, -1 for rows of padding."
 
 
@@ -81,10 +81,10 @@ def pair_tokens(
     if not common.size:
         raise UsageError("The two runs have no token in common.", hint=_CACHE_HINT)
     views = [_TokenRecording(side, index, common) for side, index in zip(sides, rows, strict=True)]
-    return TokenPairing(reference=views[0], backend=views[1], sentence=_sentence(common, rows))
+    return TokenPairing(reference=views[0], backend=views[1], sentence=_describe_compared_tokens(common, rows))
 
 
-def _sentence(common: np.ndarray, rows: Sequence[_Rows]) -> str:
+def _describe_compared_tokens(common: np.ndarray, rows: Sequence[_Rows]) -> str:
     requests = np.unique(common["request"]).size
     parts = [f"{common.size} tokens of {requests} {'request' if requests == 1 else 'requests'} are compared"]
     for title, index in zip(("reference", "backend"), rows, strict=True):
@@ -115,7 +115,7 @@ class _Rows:
         index: The index.
 
     Raises:
-        UsageError: It is no array of pairs.
+        UsageError: It is not an array of pairs.
     """
 
     def __init__(self, index: TokenIndex) -> None:
@@ -134,7 +134,7 @@ class _Rows:
         """Return the pattern of the index that applies to a tensor."""
         return next((pattern for pattern in self._tokens if pattern and fnmatchcase(tensor, pattern)), "")
 
-    def of(self, pattern: str) -> Mapping[Place, np.ndarray]:
+    def tokens_of_pattern(self, pattern: str) -> Mapping[Place, np.ndarray]:
         """Return the token of each row, by sample and step."""
         return self._tokens[pattern]
 
@@ -144,10 +144,10 @@ class _Rows:
         return np.unique(all_tokens[_is_token(all_tokens)])
 
     def origins(self, pattern: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return all tokens of an index, sorted, with the number of a place that holds each and its row.
+        """Return all tokens of an index, sorted, with the number of the place and the row that each is read from.
 
-        A token that a step computed again is taken from the first one, as those after it read that; the row of a cache
-        from the last step that holds it.
+        If several steps computed a token, the first one counts, because later steps read its result. A row of a cache
+        is read from the last step that holds it.
         """
         parts = list(self._tokens[pattern].values())
         all_tokens = np.concatenate(parts)
@@ -178,7 +178,7 @@ class _TokenRecording(View):
         self._rows = rows
         self._tokens = tokens
         self._requests = tuple(int(request) for request in np.unique(tokens["request"]))
-        self._trailing: dict[str, int | None] = {}
+        self._row_ranks: dict[str, int | None] = {}
         self._origins: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self._memo: tuple[str, dict[Place, np.ndarray]] = ("", {})
 
@@ -198,7 +198,7 @@ class _TokenRecording(View):
         return [
             name
             for name in self._recording.names
-            if self._recording.graph.is_constant(name) or self._trailing_of(name) is not None
+            if self._recording.graph.is_constant(name) or self._row_rank(name) is not None
         ]
 
     @cached_property
@@ -217,16 +217,16 @@ class _TokenRecording(View):
         """The graph, without operators that mix or move rows."""
         graph = self._recording.graph
         return Graph(
-            [self._node(node) for node in graph.nodes],
-            tensors=[self._info(info) for info in graph.tensors.values()],
+            [self._make_row_node(node) for node in graph.nodes],
+            tensors=[self._make_row_info(info) for info in graph.tensors.values()],
             inputs=graph.inputs,
-            outputs=[name for name in graph.outputs if self._trailing_of(name) is not None],
+            outputs=[name for name in graph.outputs if self._row_rank(name) is not None],
             name=graph.name,
             opset=graph.opset,
         )
 
-    def _info(self, info: TensorInfo) -> TensorInfo:
-        trailing = None if self._recording.graph.is_constant(info.name) else self._trailing_of(info.name)
+    def _make_row_info(self, info: TensorInfo) -> TensorInfo:
+        trailing = None if self._recording.graph.is_constant(info.name) else self._row_rank(info.name)
         if trailing is None or info.shape is None:
             return info
         quant = info.quant
@@ -234,8 +234,8 @@ class _TokenRecording(View):
             quant = replace(quant, axis=quant.axis - len(info.shape))
         return replace(info, shape=(None, *info.shape[len(info.shape) - trailing :]), quant=quant)
 
-    def _node(self, node: Node) -> Node:
-        """Return a node; without its operator if it does not compute each row from the same row alone."""
+    def _make_row_node(self, node: Node) -> Node:
+        """Return a node, with an unknown operator unless it computes each row from the same row alone."""
         attrs = self._attrs_by_row(node)
         return (
             replace(node, op=operators.UNKNOWN_OP, domain="", attrs={}) if attrs is None else replace(node, attrs=attrs)
@@ -246,7 +246,7 @@ class _TokenRecording(View):
         graph, row = self._recording.graph, operators.plain(node)
         data = [name for name in node.inputs if name and not graph.is_constant(name)]
         constants = [graph.tensors[name] for name in node.inputs if name and graph.is_constant(name)]
-        trailing = [self._trailing_of(name) for name in (*data, *filter(None, node.outputs))]
+        trailing = [self._row_rank(name) for name in (*data, *filter(None, node.outputs))]
         attrs: dict[str, AttrValue] = dict(node.attrs)
         if not data or None in trailing:
             return None
@@ -265,14 +265,14 @@ class _TokenRecording(View):
         axis = axis if axis < 0 or shape is None else axis - len(shape)
         return {**attrs, "axis": axis} if -(trailing[0] or 0) <= axis else None
 
-    def _trailing_of(self, tensor: str) -> int | None:
+    def _row_rank(self, tensor: str) -> int | None:
         """Return the number of dimensions of a row of a tensor; None if it has no row for each token."""
-        if tensor not in self._trailing:
-            self._trailing[tensor] = self._find_trailing(tensor)
-        return self._trailing[tensor]
+        if tensor not in self._row_ranks:
+            self._row_ranks[tensor] = self._find_row_rank(tensor)
+        return self._row_ranks[tensor]
 
-    def _find_trailing(self, tensor: str) -> int | None:
-        index = self._rows.of(self._rows.pattern_of(tensor))
+    def _find_row_rank(self, tensor: str) -> int | None:
+        index = self._rows.tokens_of_pattern(self._rows.pattern_of(tensor))
         places = [place for place in self._recording.places(tensor) if self._recording.has(tensor, *place)]
         shapes = {place: shape_of(self._recording, tensor, *place) for place in places if place in index}
         if not shapes or tensor.startswith(TOKEN_INDEX):
@@ -308,15 +308,15 @@ class _TokenRecording(View):
         """Return whether all rows of a request were recorded."""
         if self._recording.graph.is_constant(tensor):
             return self._recording.has(tensor, sample, step)
-        if step or self._trailing_of(tensor) is None:
+        if step or self._row_rank(tensor) is None:
             return False
         located = self._locate_rows(tensor, sample)
         return located is not None and all(self._recording.has(tensor, *place) for place, _, _ in located)
 
     def _locate_rows(self, tensor: str, request: int) -> list[tuple[Place, np.ndarray, np.ndarray]] | None:
-        """Return the places that hold a request's rows, with the positions in the result and the rows of each.
+        """Return the places that hold a request's rows, each with positions in the result and row numbers in the place.
 
-        None if a token is in no row.
+        None if no row holds one of the tokens.
         """
         pattern = self._rows.pattern_of(tensor)
         if pattern not in self._origins:
@@ -326,11 +326,11 @@ class _TokenRecording(View):
         at = np.searchsorted(tokens, requested)
         if not requested.size or (at >= tokens.size).any() or (tokens[at] != requested).any():
             return None
-        all_places = list(self._rows.of(pattern))
+        all_places = list(self._rows.tokens_of_pattern(pattern))
         return [
-            (all_places[number], chosen, rows[at[chosen]])
+            (all_places[number], result_positions, rows[at[result_positions]])
             for number in np.unique(places[at])
-            for chosen in (np.flatnonzero(places[at] == number),)
+            for result_positions in (np.flatnonzero(places[at] == number),)
         ]
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
@@ -344,29 +344,29 @@ class _TokenRecording(View):
         located = self._locate_rows(tensor, sample) if self.has(tensor, sample, step) else None
         if not located:
             raise no_values_error(tensor, sample, step, self.names)
-        parts = [(chosen, self._rows_at(tensor, place)[rows]) for place, chosen, rows in located]
-        count = sum(len(chosen) for chosen, _ in parts)
+        parts = [(result_positions, self._rows_at(tensor, place)[rows]) for place, result_positions, rows in located]
+        count = sum(len(result_positions) for result_positions, _ in parts)
         joined = np.empty((count, *parts[0][1].shape[1:]), parts[0][1].dtype)
-        for chosen, values in parts:
-            joined[chosen] = values
+        for result_positions, values in parts:
+            joined[result_positions] = values
         joined.flags.writeable = False
         return joined
 
     def _rows_at(self, tensor: str, place: Place) -> np.ndarray:
-        """Return the rows of a tensor at a place. Those of the last tensor are cached, since requests share places."""
+        """Return the rows of a tensor at a place. The last tensor's rows are cached, because requests share places."""
         if self._memo[0] != tensor:
             self._memo = (tensor, {})
         memo = self._memo[1]
         if place in memo:
             return memo[place]
         array = self._recording.load(tensor, *place)
-        rows = array.reshape(-1, *array.shape[array.ndim - (self._trailing_of(tensor) or 0) :])
-        if sum(cached_rows.nbytes for cached_rows in memo.values()) + rows.nbytes <= _MEMO_BYTES:
+        rows = array.reshape(-1, *array.shape[array.ndim - (self._row_rank(tensor) or 0) :])
+        if sum(cached_rows.nbytes for cached_rows in memo.values()) + rows.nbytes <= _MAX_CACHED_BYTES:
             memo[place] = rows
         return rows
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Return the partial record of a constant. Those of other tensors are not of single tokens."""
+        """Return the partial record of a constant. Records of other tensors do not cover single tokens."""
         return self._recording.kept(tensor, sample, step) if self._recording.graph.is_constant(tensor) else None
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
@@ -374,22 +374,22 @@ class _TokenRecording(View):
         return self._recording.outline(tensor, sample, step) if self._recording.graph.is_constant(tensor) else None
 
     def changed_rows(self, tensor: str) -> Sequence[ChangedRow]:
-        """Return the rows of a cache that differ from the step that wrote them; the first change of each token."""
+        """Return the first change of each row of a cache that changed after the step that wrote it."""
         pattern = self._rows.pattern_of(tensor)
-        return list(self._find_changes(tensor, pattern)) if pattern and self._trailing_of(tensor) is not None else []
+        return list(self._find_changes(tensor, pattern)) if pattern and self._row_rank(tensor) is not None else []
 
     def _find_changes(self, tensor: str, pattern: str) -> Iterator[ChangedRow]:
         # A row of a cache must keep its bytes after the step that wrote it. Each token is reported once.
         written: dict[tuple[int, int], tuple[int, bytes]] = {}
         changed: set[tuple[int, int]] = set()
-        for place, tokens in self._rows.of(pattern).items():
+        for place, tokens in self._rows.tokens_of_pattern(pattern).items():
             if not self._recording.has(tensor, *place):
                 continue
             rows = np.ascontiguousarray(self._rows_at(tensor, place))
             for number in np.flatnonzero(_is_token(tokens)):
                 token = int(tokens["request"][number]), int(tokens["position"][number])
                 content = rows[number].tobytes()
-                step, before = written.setdefault(token, (place[1], content))
-                if content != before and token not in changed:
+                step, written_content = written.setdefault(token, (place[1], content))
+                if content != written_content and token not in changed:
                     changed.add(token)
                     yield ChangedRow(*token, written=step, changed=place[1])

@@ -33,9 +33,9 @@ def _nan_finding(node: NodeResult) -> Finding | None:
     return next((finding for finding in node.findings if (finding.kind, finding.role) == kinds), None)
 
 
-def different_inputs(of: ResultTable) -> list[NodeResult]:
+def different_inputs(table: ResultTable) -> list[NodeResult]:
     """Return the network inputs that differ between the two runs."""
-    return [node for node in of.nodes if input_finding(node) is not None]
+    return [node for node in table.nodes if input_finding(node) is not None]
 
 
 def different_inputs_clause(different: Sequence[NodeResult]) -> str:
@@ -50,12 +50,12 @@ def different_inputs_clause(different: Sequence[NodeResult]) -> str:
     return f"the two runs were given different inputs ({different[0].tensor!r}{detail}{more})"
 
 
-def nan_input(of: ResultTable, first: NodeResult, graph: Graph) -> NodeResult | None:
+def nan_input(table: ResultTable, first: NodeResult, graph: Graph) -> NodeResult | None:
     """Return an input with NaN in both runs that leads to the first difference, or None."""
     if first.status is not Status.NONFINITE:
         return None
-    rows = of.rows_of(upstream(graph, (first.tensor,)))
-    return next((of[row] for row in rows if _nan_finding(of[row]) is not None), None)
+    rows = table.rows_of(upstream(graph, (first.tensor,)))
+    return next((table[row] for row in rows if _nan_finding(table[row]) is not None), None)
 
 
 def nan_input_sentence(input_result: NodeResult, first: NodeResult) -> str:

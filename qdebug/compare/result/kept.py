@@ -90,7 +90,7 @@ def _hints_of(kind: type) -> Mapping[str, Any]:
 
 
 @cache
-def _optional(hint: Any) -> Any:
+def _unwrap_optional(hint: Any) -> Any:
     """Return X for the type hint X | None, or None for any other hint."""
     if get_origin(hint) is not UnionType:
         return None
@@ -99,7 +99,7 @@ def _optional(hint: Any) -> Any:
 
 
 @cache
-def _entry_of(hint: Any) -> Any:
+def _unwrap_tuple(hint: Any) -> Any:
     """Return X for the type hint tuple[X, ...], or None for any other hint."""
     parts = get_args(hint)
     return parts[0] if get_origin(hint) is tuple and len(parts) == 2 and parts[1] is Ellipsis else None
@@ -120,7 +120,7 @@ class _Writer:
 
     def _values(self, values: Sequence[Any], hint: Any, name: str) -> None:
         """Add values of one declared type."""
-        inner, entry = _optional(hint), _entry_of(hint)
+        inner, entry = _unwrap_optional(hint), _unwrap_tuple(hint)
         if inner is not None:
             self.columns[f"{name}?"] = np.array([value is not None for value in values], np.uint8)
             self._values([value for value in values if value is not None], inner, name)
@@ -185,7 +185,7 @@ class _Reader:
         return objects
 
     def _values(self, hint: Any, name: str, count: int) -> list[Any]:
-        inner, entry = _optional(hint), _entry_of(hint)
+        inner, entry = _unwrap_optional(hint), _unwrap_tuple(hint)
         if inner is not None:
             flags = self._flags(f"{name}?", count)
             present = iter(self._values(inner, name, sum(flags)))
@@ -237,10 +237,10 @@ def _default(kind: type, name: str) -> Any:
     return entry.default_factory() if entry.default_factory is not MISSING else entry.default
 
 
-_ASKED_LATER = frozenset(
+_LIMITS_OF_WHOLE_RUN = frozenset(
     {"acknowledged", "file", "allow_partial", "allow_unfaithful", "allow_different_inputs", "allow_uncompared"}
 )
-"""Limits that apply to the whole comparison instead of a tensor, when it is summed up."""
+"""Limits that apply to the whole comparison when it is summarized, rather than to a tensor."""
 
 _FROM_PLAN = ("index", "node", "op", "tensor", "reference_tensor", "match", "match_reason", "confidence", "quant")
 _OMIT = frozenset({*_FROM_PLAN, "acknowledged"})
@@ -249,7 +249,7 @@ _OMIT = frozenset({*_FROM_PLAN, "acknowledged"})
 
 def result_facts(pairs: Sequence[Pair], limits: Limits) -> Iterator[str]:
     """Yield everything that results depend on besides recordings and code: the pairs and the limits."""
-    judging = [entry.name for entry in fields(limits) if entry.name not in _ASKED_LATER]
+    judging = [entry.name for entry in fields(limits) if entry.name not in _LIMITS_OF_WHOLE_RUN]
     judged = [f"{name}={getattr(limits, name)!r}" for name in judging]
     yield from judged
     yield from (repr((pair.reference, pair.backend, pair.reference_view, pair.backend_view)) for pair in pairs)

@@ -38,10 +38,10 @@ __all__ = [
 BOUNDS = ("min_sqnr", "max_lsb", "atol", "rtol", "max_saturation")
 """Names of the limits that can be set for all tensors or for some."""
 ALL_BOUNDS = (*BOUNDS, "min_output_sqnr")
-"""The same, plus the limit of a whole comparison."""
+"""Names of all limits: those of tensors, and that of a whole comparison."""
 
 LOGITS_BOUNDS = ("max_kl", "max_logprob_rms", "min_top1_agreement", "min_top5_overlap")
-"""Limits of an output that holds logits: of its metric of that name."""
+"""Limits of an output that holds logits, each named after its metric."""
 
 SHARES = ("max_saturation", "min_top1_agreement", "min_top5_overlap")
 """Limits that are a share from 0 to 1."""
@@ -68,14 +68,14 @@ _WILD = re.compile(r"[*?\[]")
 
 
 def check_bounds(entry: object, names: Sequence[str] = BOUNDS) -> None:
-    """Check that the limits of an entry are valid. A limit that every comparison would pass is not.
+    """Check that the limits of an entry are valid. A limit that every comparison would pass is invalid.
 
     Args:
         entry: The object with the limits.
-        names: The attributes of it that are limits.
+        names: Names of its attributes that are limits.
 
     Raises:
-        UsageError: One of them is not a number, NaN, below 0, or a share above 1.
+        UsageError: A limit is not a number, is NaN or below 0, or is a share above 1.
     """
     for name in names:
         value = getattr(entry, name)
@@ -341,7 +341,7 @@ class Limits:
         Args:
             rule: The rule that applies to the tensor, or None.
         """
-        return self if rule is None else replace(self, **rule.bounds)  # type: ignore[arg-type]  # bounds are no flags
+        return self if rule is None else replace(self, **rule.bounds)  # type: ignore[arg-type]  # no bound is a flag
 
     def logits_rule(self, output: str) -> LogitsRule | None:
         """Return the rule that says that an output holds logits, or None."""
@@ -358,7 +358,7 @@ class Limits:
 
     @property
     def sqnr_in_force(self) -> float | None:
-        """The minimum SQNR that applies if no replay judges a tensor, or None next to other user limits."""
+        """The minimum SQNR that applies if no replay judges a tensor, or None if the user set only other limits."""
         return self.min_sqnr if self.given else DEFAULT_MIN_SQNR
 
     @property
@@ -374,7 +374,7 @@ class Limits:
         return None if self.atol is None and self.rtol is None else (self.atol or 0.0, self.rtol or 0.0)
 
     def judge_whole(self, stats: ErrorStats) -> bool:
-        """Return whether the user's limits judge a tensor; False if they are in steps and the tensor has none.
+        """Return whether limits set by the user apply to a tensor. False if they are in steps but the tensor has none.
 
         Args:
             stats: The tensor's error.
@@ -425,7 +425,7 @@ class Limits:
 
 
 def checked_limits(limits: Limits | None) -> Limits:
-    """Return limits as passed, or the limits in force if none were passed.
+    """Return limits as passed, or the default limits if None is passed.
 
     Raises:
         UsageError: The argument is not a `Limits`.

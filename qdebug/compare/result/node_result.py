@@ -103,7 +103,7 @@ class NodeResult(JsonObject, ErrorParts):
             recorded.
         unchecked: Why nothing checked that both graphs compute the same between compared tensors. None if it was
             checked, or the tensor equals the reference's.
-        gain: rel_l2(propagated) / rel_l2(largest error in), or None until known.
+        gain: RMS of the error divided by the largest RMS of an input's error. None until known.
         relative_gain: rel_l2(propagated) / rel_l2(largest error in), using the total error if the propagated part is
             unknown. None until known.
         explained: Arithmetic that reproduces it exactly, in words. None if there is none or none was searched.

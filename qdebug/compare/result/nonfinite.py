@@ -15,7 +15,7 @@ from qdebug.model import Graph
 from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.verdict import NONFINITE_PATH_ENDS
 
-__all__ = ["Nonfinite", "nonfinite_of"]
+__all__ = ["Nonfinite", "find_nonfinite_origin"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,61 +41,67 @@ class Nonfinite(JsonObject):
     spoilt: str | None = None
 
 
-def nonfinite_of(of: ResultTable, graph: Graph) -> Nonfinite | None:
+def find_nonfinite_origin(table: ResultTable, graph: Graph) -> Nonfinite | None:
     """Return the origin of the non-finite values at the worst output, and the shortest path from there.
 
     If several origins reach the output, the first in order is returned. If none reaches an output, the first of all is
     returned, and its path ends at the last non-finite tensor.
 
     Args:
-        of: The table of results.
+        table: The table of results.
         graph: The backend's graph.
 
     Returns:
         The origin and path, or None if no origin is known.
     """
-    births = {row: node.born for row, node in enumerate(of.nodes) if node.born is not None and of.beyond[row]}
+    births = {row: node.born for row, node in enumerate(table.nodes) if node.born is not None and table.beyond[row]}
     if not births:
         return None
-    spoilt = set(of.having(Status.NONFINITE).nonzero()[0].tolist())
+    nonfinite_rows = set(table.has_status(Status.NONFINITE).nonzero()[0].tolist())
     inputs_of_row = {
-        row: [of.rows[name] for name in between(graph, of[row].tensor, of.rows)[1] if of.rows[name] in spoilt]
-        for row in spoilt
+        row: [
+            table.rows[name]
+            for name in between(graph, table[row].tensor, table.rows)[1]
+            if table.rows[name] in nonfinite_rows
+        ]
+        for row in nonfinite_rows
     }
-    ends = [row for row in of.rows_of(graph.outputs) if row in spoilt]
-    for end in sorted(ends, key=lambda row: -_count(of, row)):
-        reachable = _walk(end, inputs_of_row)
+    ends = [row for row in table.rows_of(graph.outputs) if row in nonfinite_rows]
+    for end in sorted(ends, key=lambda row: -_count_nonfinite(table, row)):
+        reachable = _find_reachable(end, inputs_of_row)
         reached = [row for row in births if row in reachable]
         if reached:
-            return _trace_path(of, births, min(reached), reachable, output=of[end].tensor)
+            return _trace_path(table, births, min(reached), reachable, output=table[end].tensor)
     first = min(births)
     following: dict[int, list[int]] = {}
     for row, inputs in inputs_of_row.items():
         for name in inputs:
             following.setdefault(name, []).append(row)
-    last = max(_walk(first, following))
-    traced = _trace_path(of, births, first, _walk(last, inputs_of_row), output=None)
-    return replace(traced, spoilt=_worst_output(of, graph, of[first].tensor))
+    last = max(_find_reachable(first, following))
+    traced = _trace_path(table, births, first, _find_reachable(last, inputs_of_row), output=None)
+    return replace(traced, spoilt=_worst_output(table, graph, table[first].tensor))
 
 
-def _worst_output(of: ResultTable, graph: Graph, tensor: str) -> str | None:
+def _worst_output(table: ResultTable, graph: Graph, tensor: str) -> str | None:
     """Return the worst network output that depends on a tensor, or None if none differs."""
     downstream_tensors = downstream(graph, (tensor,))
     levels = {
-        of[row].tensor: stats.sqnr_db
-        for row in of.rows_of(graph.outputs)
-        if of[row].tensor in downstream_tensors and (stats := of[row].metrics) is not None and stats.sqnr_db is not None
+        table[row].tensor: stats.sqnr_db
+        for row in table.rows_of(graph.outputs)
+        if table[row].tensor in downstream_tensors
+        and (stats := table[row].metrics) is not None
+        and stats.sqnr_db is not None
     }
     worst = min(levels, key=lambda name: levels[name], default=None)
     return None if worst is None or not math.isfinite(levels[worst]) else worst
 
 
-def _count(of: ResultTable, row: int) -> int:
-    stats = of[row].metrics
+def _count_nonfinite(table: ResultTable, row: int) -> int:
+    stats = table[row].metrics
     return 0 if stats is None else stats.nonfinite
 
 
-def _walk(start: int, edges: Mapping[int, list[int]]) -> dict[int, int | None]:
+def _find_reachable(start: int, edges: Mapping[int, list[int]]) -> dict[int, int | None]:
     """Return the rows reachable from a row, each with its predecessor, nearest first."""
     reached: dict[int, int | None] = {start: None}
     waiting = deque([start])
@@ -109,7 +115,7 @@ def _walk(start: int, edges: Mapping[int, list[int]]) -> dict[int, int | None]:
 
 
 def _trace_path(
-    of: ResultTable,
+    table: ResultTable,
     births: Mapping[int, Birth],
     row: int,
     predecessors: Mapping[int, int | None],
@@ -120,7 +126,7 @@ def _trace_path(
     nodes: list[str] = []
     at: int | None = row
     while at is not None:
-        nodes.append(of[at].node)
+        nodes.append(table[at].node)
         at = predecessors[at]
     left_out = max(0, len(nodes) - 2 * NONFINITE_PATH_ENDS)
     path = nodes if not left_out else [*nodes[:NONFINITE_PATH_ENDS], *nodes[-NONFINITE_PATH_ENDS:]]

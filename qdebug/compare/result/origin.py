@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ErrorsByInput",
-    "compounding_nodes",
-    "costliest",
-    "largest_fall",
-    "original_of",
+    "find_compounding_nodes",
+    "find_costliest_tensor",
+    "find_largest_fall",
+    "find_original",
+    "find_sole_contributor",
     "path_to_origin",
-    "sole_contributor",
-    "way_upwards",
+    "trace_largest_error",
     "with_gain",
     "worst_output",
 ]
@@ -65,25 +65,30 @@ def with_gain(node: NodeResult, graph: Graph, error_of: Callable[[str], ErrorSta
     producer = graph.producer(node.tensor)
     if producer is None or node.metrics is None:
         return node
-    into = [error for name in producer.inputs if (error := error_of(name)) is not None]
-    handed_on = node.metrics if node.propagated is None else node.propagated
+    input_errors = [error for name in producer.inputs if (error := error_of(name)) is not None]
+    passed_on = node.metrics if node.propagated is None else node.propagated
     return replace(
         node,
-        gain=_ratio(node.metrics.rmse, [error.rmse for error in into]),
-        relative_gain=_ratio(handed_on.rel_l2, [error.rel_l2 for error in into]),
+        gain=_ratio(node.metrics.rmse, [error.rmse for error in input_errors]),
+        relative_gain=_ratio(passed_on.rel_l2, [error.rel_l2 for error in input_errors]),
     )
 
 
-def _ratio(out: float | None, into: Sequence[float | None]) -> float | None:
-    """Return an error divided by the largest of others, or None if that is 0 or any of them is not finite."""
-    largest = max((0.0 if error is None else error for error in into), default=0.0)
-    if out is None or not largest or not math.isfinite(out) or not all(map(math.isfinite, filter(None, into))):
+def _ratio(output_error: float | None, input_errors: Sequence[float | None]) -> float | None:
+    """Return an output error divided by the largest input error, or None if that is 0 or any error is not finite."""
+    largest = max((0.0 if error is None else error for error in input_errors), default=0.0)
+    if (
+        output_error is None
+        or not largest
+        or not math.isfinite(output_error)
+        or not all(map(math.isfinite, filter(None, input_errors)))
+    ):
         return None
-    return out / largest
+    return output_error / largest
 
 
 def path_to_origin(
-    of: ResultTable, graph: Graph, *, errors: ErrorsByInput | None = None, born: Nonfinite | None = None
+    table: ResultTable, graph: Graph, *, errors: ErrorsByInput | None = None, born: Nonfinite | None = None
 ) -> tuple[NodeResult, ...]:
     """Find the node whose own error feeds the worst output error, and the path to it.
 
@@ -94,7 +99,7 @@ def path_to_origin(
     whose finite error selects it there.
 
     Args:
-        of: The table of results.
+        table: The table of results.
         graph: The backend's graph.
         errors: Returns what each of several inputs contributes, or None if no values are available.
         born: Where the non-finite values originate, or None if unknown.
@@ -103,38 +108,38 @@ def path_to_origin(
         The tensors from the worst output to the origin, the origin last. Only the origin if no path was searched, empty
             if there is no origin.
     """
-    rows_beyond = np.flatnonzero(of.beyond)
+    rows_beyond = np.flatnonzero(table.beyond)
     if not rows_beyond.size:
         return ()
-    nonfinite = np.flatnonzero(of.beyond & of.having(Status.NONFINITE))
+    nonfinite = np.flatnonzero(table.beyond & table.has_status(Status.NONFINITE))
     if nonfinite.size:
-        selecting = None if born is None else _selecting_row(of, graph, born, errors)
+        selecting = None if born is None else _selecting_row(table, graph, born, errors)
         if selecting is not None:
-            return (of[selecting],)
-        return (_with_cause(of, int(nonfinite[0]) if born is None else born.row, graph),)
-    if rows_beyond.size == 1 or all(of[row].introduced is None for row in rows_beyond):
-        return (of[rows_beyond[0]],)
-    candidates = of.beyond & of.introducing
-    downstream_tensors = downstream(graph, (of[row].tensor for row in np.flatnonzero(candidates)))
-    fed_outputs = of.rows_of(name for name in graph.outputs if name in downstream_tensors)
-    start = max(fed_outputs, key=of.carried.__getitem__) if fed_outputs else worst_output(of, graph)
-    path = way_upwards(of, graph, errors, start, candidates)
+            return (table[selecting],)
+        return (_with_cause(table, int(nonfinite[0]) if born is None else born.row, graph),)
+    if rows_beyond.size == 1 or all(table[row].introduced is None for row in rows_beyond):
+        return (table[rows_beyond[0]],)
+    candidates = table.beyond & table.introducing
+    downstream_tensors = downstream(graph, (table[row].tensor for row in np.flatnonzero(candidates)))
+    fed_outputs = table.rows_of(name for name in graph.outputs if name in downstream_tensors)
+    start = max(fed_outputs, key=table.carried.__getitem__) if fed_outputs else worst_output(table, graph)
+    path = trace_largest_error(table, graph, errors, start, candidates)
     if not path:
-        path = [int(rows_beyond[of.relative("introduced")[rows_beyond].argmax()])]
-    original = original_of(graph, graph.producer(of[path[-1]].tensor))
-    row = None if original is None else of.rows.get(original)
-    if row is not None and of.beyond[row]:
+        path = [int(rows_beyond[table.relative("introduced")[rows_beyond].argmax()])]
+    original = find_original(graph, graph.producer(table[path[-1]].tensor))
+    row = None if original is None else table.rows.get(original)
+    if row is not None and table.beyond[row]:
         path[-1] = row
-    return tuple(of[at] for at in path)
+    return tuple(table[at] for at in path)
 
 
-def costliest(
-    of: ResultTable, costs: Sequence[NodeResult], contributing: Contributions | None, floor: float | None
+def find_costliest_tensor(
+    table: ResultTable, costs: Sequence[NodeResult], contributing: Contributions | None, floor: float | None
 ) -> NodeResult | None:
-    """Find the tensor that costs an output most if no node is wrong, or None if all codes fit.
+    """Return the tensor that costs an output most if no node is wrong, or None if all codes fit.
 
     Args:
-        of: The table of results.
+        table: The table of results.
         costs: The tensors whose codes lose too much, in order. The first is chosen if no contribution is known.
         contributing: Contributions of nodes to the output below its limit, or None if they were not measured.
         floor: That limit. A node on codes whose error alone brings the output below it counts, however little its codes
@@ -146,7 +151,7 @@ def costliest(
         for contributor in (() if contributing is None else contributing.nodes)
         if contributor.how == "exact"
     ]
-    first_node = of[of.rows[exact_contributors[0].tensor]] if exact_contributors else None
+    first_node = table[table.rows[exact_contributors[0].tensor]] if exact_contributors else None
     if (
         first_node is not None
         and first_node.quant is not None
@@ -160,13 +165,13 @@ def costliest(
     return costly_contributor or next(iter(costs), None)
 
 
-def sole_contributor(
-    of: ResultTable, output: NodeResult, contributing: Contributions | None, floor: float | None
+def find_sole_contributor(
+    table: ResultTable, output: NodeResult, contributing: Contributions | None, floor: float | None
 ) -> NodeResult | None:
-    """Find the node on codes whose error alone causes nearly all of an output's loss, or return None.
+    """Return the node on codes whose error alone causes nearly all of an output's loss, or None.
 
     Args:
-        of: The table of results.
+        table: The table of results.
         output: The output below its limit.
         contributing: Contributions of nodes to it, or None if they were not measured.
         floor: That limit, in dB.
@@ -183,12 +188,12 @@ def sole_contributor(
     min_power = SOLE_CONTRIBUTOR_MIN_SHARE * sum(powers)
     if powers[0] < min_power or not abs(exact_contributors[0].sqnr_db - level) <= SOLE_CONTRIBUTOR_MAX_DISTANCE:
         return None
-    node = of[of.rows[exact_contributors[0].tensor]]
+    node = table[table.rows[exact_contributors[0].tensor]]
     return None if node.quant is None else node
 
 
-def original_of(graph: Graph, node: Node | None) -> str | None:
-    """Return the output of the model's node that a node is a copy of, or None if there is no such node.
+def find_original(graph: Graph, node: Node | None) -> str | None:
+    """Return the output of the model's node that a node duplicates, or None if there is no such node.
 
     A runtime may duplicate a node for each reader of its output. All copies read and compute the same.
 
@@ -204,31 +209,35 @@ def original_of(graph: Graph, node: Node | None) -> str | None:
     return None
 
 
-def way_upwards(
-    of: ResultTable, graph: Graph, errors: ErrorsByInput | None, start: int, candidates: np.ndarray
+def trace_largest_error(
+    table: ResultTable, graph: Graph, errors: ErrorsByInput | None, start: int, candidates: np.ndarray
 ) -> list[int]:
-    """Return the rows from a start up to a candidate, always following the input that contributes most error; or none.
+    """Return the rows from a start up to a candidate, always following the input that contributes most error.
+
+    Empty if no candidate is reached.
 
     Only inputs that a candidate leads to qualify. If there are several, replays show which contributes most. If there
     are no replays, it is the one with the largest error relative to its signal.
 
     Args:
-        of: The table of results.
+        table: The table of results.
         graph: The backend's graph.
         errors: Returns what each of several inputs contributes, or None if no values are available.
         start: The first row.
         candidates: Whether each row may be the end of the path.
     """
     # The path may have thousands of nodes, and indexing a list is much faster than indexing an array.
-    is_candidate, carried, rows = candidates.tolist(), of.carried.tolist(), of.rows
-    downstream_tensors = downstream(graph, (of[row].tensor for row in np.flatnonzero(candidates)))
+    is_candidate, carried, rows = candidates.tolist(), table.carried.tolist(), table.rows
+    downstream_tensors = downstream(graph, (table[row].tensor for row in np.flatnonzero(candidates)))
     at, path = start, [start]
-    stats = of[start].metrics
+    stats = table[start].metrics
     sample = 0 if stats is None else stats.worst_sample or 0
     while not is_candidate[at]:
-        _, names = between(graph, of[at].tensor, rows)
+        _, names = between(graph, table[at].tensor, rows)
         inputs = [name for name in names if name in downstream_tensors and carried[rows[name]] > 0.0]
-        contributed_errors = errors(of[at].tensor, inputs, sample) if len(inputs) > 1 and errors is not None else None
+        contributed_errors = (
+            errors(table[at].tensor, inputs, sample) if len(inputs) > 1 and errors is not None else None
+        )
         largest_input = max(
             inputs,
             key=lambda name: (0.0 if contributed_errors is None else contributed_errors[name], carried[rows[name]]),
@@ -241,27 +250,27 @@ def way_upwards(
     return path
 
 
-def _selecting_row(of: ResultTable, graph: Graph, born: Nonfinite, errors: ErrorsByInput | None) -> int | None:
+def _selecting_row(table: ResultTable, graph: Graph, born: Nonfinite, errors: ErrorsByInput | None) -> int | None:
     """Return the node whose finite error causes a NaN or an infinity where it first appears, or None."""
-    differing = of.test_rows(lambda node: input_finding(node) is not None)
-    candidates = (of.beyond & of.introducing & of.having(Status.DIVERGED)) | differing
+    differing = table.test_rows(lambda node: input_finding(node) is not None)
+    candidates = (table.beyond & table.introducing & table.has_status(Status.DIVERGED)) | differing
     for operand in born.born.selected:
-        row = of.rows.get(operand.tensor)
-        path = [] if row is None else way_upwards(of, graph, errors, row, candidates)
+        row = table.rows.get(operand.tensor)
+        path = [] if row is None else trace_largest_error(table, graph, errors, row, candidates)
         if path:
             return path[-1]
     return None
 
 
-def _with_cause(of: ResultTable, row: int, graph: Graph) -> NodeResult:
+def _with_cause(table: ResultTable, row: int, graph: Graph) -> NodeResult:
     """Add to a node's reason the nearest upstream finding that does no harm at its own node."""
-    node, declared = of[row], of.declared
+    node, declared = table[row], table.declared
     waiting, visited = deque([node.tensor] if declared.any() else []), {node.tensor}
     while waiting:
         tensor = waiting.popleft()
-        at = of.rows.get(tensor)
+        at = table.rows.get(tensor)
         if at is not None and declared[at]:
-            declaring_node = of[at]
+            declaring_node = table[at]
             is_same_node = at == row
             return (
                 node
@@ -275,25 +284,25 @@ def _with_cause(of: ResultTable, row: int, graph: Graph) -> NodeResult:
     return node
 
 
-def worst_output(of: ResultTable, graph: Graph) -> int:
+def worst_output(table: ResultTable, graph: Graph) -> int:
     """Return the row of the network output with most error, or of the last tensor if no output was compared.
 
     Args:
-        of: The table of results, with at least one row.
+        table: The table of results, with at least one row.
         graph: The backend's graph.
     """
-    outputs = of.rows_of(graph.outputs) or [len(of) - 1]
-    return outputs[int(of.carried[outputs].argmax())]
+    outputs = table.rows_of(graph.outputs) or [len(table) - 1]
+    return outputs[int(table.carried[outputs].argmax())]
 
 
-def largest_fall(of: ResultTable, graph: Graph, row: int) -> tuple[NodeResult, NodeResult] | None:
+def find_largest_fall(table: ResultTable, graph: Graph, row: int) -> tuple[NodeResult, NodeResult] | None:
     """Find where the SQNR falls most on the path to a tensor: the input and the output of that node.
 
     The path goes from each tensor to the input with most error. A fall from a negligible error to a harmless one does
     not count: the first quantization in every quantized network causes it.
 
     Args:
-        of: The table of results.
+        table: The table of results.
         graph: The backend's graph.
         row: The tensor.
 
@@ -302,15 +311,15 @@ def largest_fall(of: ResultTable, graph: Graph, row: int) -> tuple[NodeResult, N
     """
     best: tuple[float, NodeResult, NodeResult] | None = None
     while True:
-        producer = graph.producer(of[row].tensor)
-        input_rows = of.rows_of(() if producer is None else producer.inputs)
+        producer = graph.producer(table[row].tensor)
+        input_rows = table.rows_of(() if producer is None else producer.inputs)
         if not input_rows:
             return None if best is None else best[1:]
-        input_row = max(input_rows, key=of.carried.__getitem__)
-        high, low = (_sqnr(of[at].metrics) for at in (input_row, row))
+        input_row = max(input_rows, key=table.carried.__getitem__)
+        high, low = (_sqnr(table[at].metrics) for at in (input_row, row))
         is_ordinary = high >= EQUAL_INPUTS_MIN_SQNR and low >= OUTPUT_MIN_SQNR
         if math.isfinite(high) and math.isfinite(low) and not is_ordinary and high - low > (best[0] if best else 0.0):
-            best = high - low, of[input_row], of[row]
+            best = high - low, table[input_row], table[row]
         row = input_row
 
 
@@ -318,8 +327,8 @@ def _sqnr(stats: ErrorStats | None) -> float:
     return math.nan if stats is None or stats.sqnr_db is None else stats.sqnr_db
 
 
-def compounding_nodes(of: ResultTable, graph: Graph) -> tuple[Compounding, ...]:
-    """List the nodes whose gain is well above the median of their operator, largest excess first.
+def find_compounding_nodes(table: ResultTable, graph: Graph) -> tuple[Compounding, ...]:
+    """Return the nodes whose gain is well above the median of their operator, largest excess first.
 
     Gains are compared as logarithms. A node counts if its error is known to be mostly passed on; if it is larger than
     its inputs' errors relative to the signal too, which excludes a mere change of units; if it reaches a network
@@ -327,22 +336,25 @@ def compounding_nodes(of: ResultTable, graph: Graph) -> tuple[Compounding, ...]:
     may amplify it again.
 
     Args:
-        of: The table of results.
+        table: The table of results.
         graph: The backend's graph.
     """
-    worst = float(of.carried[of.rows_of(graph.outputs)].max(initial=0.0))
+    worst = float(table.carried[table.rows_of(graph.outputs)].max(initial=0.0))
     if not COMPOUNDING_MIN_ERROR_SHARE * worst > 0.0:
         return ()
-    gains = of.gains
+    gains = table.gains
     gaining = (gains > 0.0) & (gains < math.inf)
     may_compound = (
-        gaining & (gains > COMPOUNDING_MIN_GAIN) & (of.carried >= COMPOUNDING_MIN_ERROR_SHARE * worst) & of.handing_on
+        gaining
+        & (gains > COMPOUNDING_MIN_GAIN)
+        & (table.carried >= COMPOUNDING_MIN_ERROR_SHARE * worst)
+        & table.passing_on
     )
     if not may_compound.any():
         return ()
     reaching = upstream(graph, graph.outputs)
     compounding: list[tuple[float, Compounding]] = []
-    for op, rows in _by_op(of, np.flatnonzero(gaining), graph).items():
+    for op, rows in _group_by_operator(table, np.flatnonzero(gaining), graph).items():
         if len(rows) < COMPOUNDING_MIN_NODES or not may_compound[rows].any():
             continue
         logarithms = np.array(list(map(math.log2, gains[rows].tolist())))
@@ -353,30 +365,30 @@ def compounding_nodes(of: ResultTable, graph: Graph) -> tuple[Compounding, ...]:
         )
         for at in np.flatnonzero(may_compound[rows] & (logarithms > min_logarithm)).tolist():
             row = rows[at]
-            node = of[row]
-            if node.propagated is not None and node.tensor in reaching and _increases_error(of, row, graph):
-                compounding.append((float(logarithms[at]) - median, _entry(node, op, median, len(rows))))
+            node = table[row]
+            if node.propagated is not None and node.tensor in reaching and _increases_error(table, row, graph):
+                compounding.append((float(logarithms[at]) - median, _make_compounding(node, op, median, len(rows))))
     compounding.sort(key=lambda item: -item[0])
     return tuple(entry for _, entry in compounding)
 
 
-def _by_op(of: ResultTable, rows: np.ndarray, graph: Graph) -> Mapping[str, list[int]]:
+def _group_by_operator(table: ResultTable, rows: np.ndarray, graph: Graph) -> Mapping[str, list[int]]:
     """Group rows by the plain operators of their nodes."""
     groups: dict[str, list[int]] = {}
     for row in rows.tolist():
-        producer = graph.producer(of[row].tensor)
+        producer = graph.producer(table[row].tensor)
         if producer is not None:
             groups.setdefault(operators.plain(producer).name, []).append(row)
     return groups
 
 
-def _entry(node: NodeResult, op: str, usual: float, members: int) -> Compounding:
+def _make_compounding(node: NodeResult, op: str, usual: float, members: int) -> Compounding:
     gain = node.relative_gain or 0.0
     return Compounding(node=node.node, op=op, tensor=node.tensor, gain=gain, usual=2.0**usual, nodes=members)
 
 
-def _increases_error(of: ResultTable, row: int, graph: Graph) -> bool:
+def _increases_error(table: ResultTable, row: int, graph: Graph) -> bool:
     """Return whether the error, relative to the signal, is larger than in each input that was compared."""
-    producer = graph.producer(of[row].tensor)
-    input_rows = of.rows_of(() if producer is None else producer.inputs)
-    return bool(of.carried[row] > of.carried[input_rows].max(initial=0.0))
+    producer = graph.producer(table[row].tensor)
+    input_rows = table.rows_of(() if producer is None else producer.inputs)
+    return bool(table.carried[row] > table.carried[input_rows].max(initial=0.0))

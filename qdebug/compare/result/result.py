@@ -215,14 +215,14 @@ class Growth(JsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedGrowth:
-    """A growth, or that there is none, for the cache."""
+    """A cache entry: a growth, or None if errors do not add up."""
 
     growth: Growth | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedShare:
-    """The share of an output's error that several tensors make together, or None if unknown, for the cache."""
+    """A cache entry: the share of an output's error that several tensors cause together, or None if unknown."""
 
     share: float | None
 

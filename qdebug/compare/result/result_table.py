@@ -23,7 +23,7 @@ class ResultTable:
         nodes: The results, in the backend's topological order.
 
     Attributes:
-        nodes: The same.
+        nodes: The results.
     """
 
     def __init__(self, nodes: Sequence[NodeResult]) -> None:
@@ -54,12 +54,12 @@ class ResultTable:
         """Return for each result whether it passes a test."""
         return np.fromiter(map(test, self.nodes), bool, len(self))
 
-    def having(self, status: Status) -> np.ndarray:
+    def has_status(self, status: Status) -> np.ndarray:
         """Return for each result whether it has a given status."""
-        has_status: np.ndarray = self._statuses == _CODES[status]
-        return has_status
+        mask: np.ndarray = self._statuses == _CODES[status]
+        return mask
 
-    def on(self, basis: str) -> np.ndarray:
+    def has_basis(self, basis: str) -> np.ndarray:
         """Return for each result whether it was judged on a given basis."""
         return self.test_rows(lambda node: node.basis == basis)
 
@@ -90,7 +90,7 @@ class ResultTable:
 
     @cached_property
     def partial(self) -> np.ndarray:
-        """Which tensors have something left out although they were compared in full, or lack samples on one side."""
+        """Which comparisons leave out elements of a tensor compared in full, or samples that one side lacks."""
         return self.test_rows(lambda node: bool(node.note) and (node.basis == "full" or node.lacking))
 
     # Errors of the results
@@ -104,7 +104,7 @@ class ResultTable:
     @cached_property
     def carried(self) -> np.ndarray:
         """The error of each tensor relative to its signal. A tensor of a different shape counts as infinitely wrong."""
-        return np.where(self.having(Status.INCOMPARABLE), np.inf, self.relative("metrics"))
+        return np.where(self.has_status(Status.INCOMPARABLE), np.inf, self.relative("metrics"))
 
     def relative(self, part: str) -> np.ndarray:
         """Return the size of an error relative to the signal, for ranking: 0 if unknown, infinite if undefined.
@@ -118,14 +118,14 @@ class ResultTable:
         return np.where(np.isnan(size), np.inf, size)
 
     @cached_property
-    def handing_on(self) -> np.ndarray:
-        """Which nodes pass on more error than they add. A node that cannot be replayed may."""
+    def passing_on(self) -> np.ndarray:
+        """Which nodes pass on more error than they add. Nodes that cannot be replayed are included."""
         added, passed, unknown = self._parts
         return unknown | (passed > added)
 
     @cached_property
     def introducing(self) -> np.ndarray:
-        """Which nodes add at least as much error as reaches them. A node that cannot be replayed may."""
+        """Which nodes add at least as much error as reaches them. Nodes that cannot be replayed are included."""
         added, passed, unknown = self._parts
         return unknown | (added >= passed)
 

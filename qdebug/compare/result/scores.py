@@ -67,7 +67,7 @@ def winner_rank(reference: np.ndarray, backend: np.ndarray) -> Rank | None:
 PairLoader = Callable[[str, int, int], tuple[np.ndarray, np.ndarray]]
 """Returns the real values of the reference and of the backend for a backend tensor, sample and step."""
 
-_LEAST_ENTRIES = 2
+_MIN_ENTRIES = 2
 _LOGITS_NAME = "logit"
 
 
@@ -81,10 +81,10 @@ def rank_outputs(
 ) -> tuple[OutputRanking, ...]:
     """Rank the reference's winners in every compared output that may hold scores.
 
-    Such an output is a vector of numbers for each sample (not an image or a table) from an operator that classifiers
-    end in, as far as operators are known. No graph declares that the numbers are scores, so no report may claim it.
+    Such an output is a vector of numbers for each sample (not an image or a table). If its operator is known, it must
+    be one in which classifiers end. No graph declares that the numbers are scores, so no report may claim it.
 
-    An output is taken for logits of a language model if the user names it, or if it is called so and has as many
+    An output is taken for logits of a language model if the user names it, or if its name says so and it has as many
     entries as a vocabulary. Then its last axis holds the scores, for as many vectors as the other axes have, and the
     distributions are compared too.
 
@@ -100,14 +100,14 @@ def rank_outputs(
         if entry.tensor not in graph.outputs:
             continue
         is_named = named(entry.tensor)
-        is_called_so = any(_LOGITS_NAME in name.lower() for name in (entry.tensor, entry.pair.reference))
-        if not (is_named or is_called_so or _may_be_vector(entry.shape)):
+        has_logits_name = any(_LOGITS_NAME in name.lower() for name in (entry.tensor, entry.pair.reference))
+        if not (is_named or has_logits_name or _may_be_vector(entry.shape)):
             continue
         operator = _score_operator(graph, entry.tensor)
         if is_named or operator is None or operator.gives_scores:
             vectors = _Vectors(
                 is_named=is_named,
-                is_called_logits=is_called_so,
+                is_called_logits=has_logits_name,
                 probabilities=operator is not None and operator.gives_probabilities,
             )
             rankings.append(_rank_output(entry, places(entry), load, vectors))
@@ -115,7 +115,7 @@ def rank_outputs(
 
 
 def _score_operator(graph: Graph, tensor: str) -> operators.Operator | None:
-    """Return the operator that computes the values of a tensor, behind casts and biases; None if unknown."""
+    """Return the operator that computes the values of a tensor, looking through casts and biases; None if unknown."""
     for _ in range(len(graph.nodes)):
         node = graph.producer(tensor)
         if node is None or not node.op:
@@ -149,20 +149,20 @@ class _Vectors:
     probabilities: bool
 
     def split(self, reference: np.ndarray, backend: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]] | None:
-        """Return the pairs of score vectors at one place, or None if the values are no scores."""
+        """Return the pairs of score vectors at one place, or None if the values are not scores."""
         if not all(values.dtype.kind in "iuf" for values in (reference, backend)):
             return None
         flat = np.squeeze(reference), np.squeeze(backend)
-        if flat[0].ndim == 1 and flat[0].shape == flat[1].shape and flat[0].size >= _LEAST_ENTRIES:
+        if flat[0].ndim == 1 and flat[0].shape == flat[1].shape and flat[0].size >= _MIN_ENTRIES:
             return [flat]
-        is_table = reference.ndim > 0 and reference.shape == backend.shape and reference.shape[-1] >= _LEAST_ENTRIES
+        is_table = reference.ndim > 0 and reference.shape == backend.shape and reference.shape[-1] >= _MIN_ENTRIES
         if not is_table or not reference.size or not self.are_logits(reference.shape[-1]):
             return None
         tables = (values.reshape(-1, values.shape[-1]) for values in (reference, backend))
         return list(zip(*tables, strict=True))
 
     def are_logits(self, entries: int) -> bool:
-        """Return whether vectors of this length are taken for logits of a language model."""
+        """Return whether vectors of this length are assumed to be logits of a language model."""
         return self.is_named or (self.is_called_logits and entries >= VOCABULARY_MIN_ENTRIES)
 
 
@@ -193,8 +193,8 @@ def _rank_output(
         entries=entries,
         samples=len(ranks),
         unranked=vector_count - len(ranks),
-        top1_agreement=_share(ranks, 1),
-        top5_agreement=_share(ranks, 5) if entries > 5 else None,
+        top1_agreement=_share_below_rank(ranks, 1),
+        top5_agreement=_share_below_rank(ranks, 5) if entries > 5 else None,
         tied=sum(rank.tied for _, rank in ranks),
         worst_rank=None if worst is None else worst[1].rank,
         worst_sample=None if worst is None else worst[0],
@@ -203,10 +203,10 @@ def _rank_output(
 
 
 def _with_divergences(ranking: OutputRanking, divergences: Sequence[tuple[int, Divergence]]) -> OutputRanking:
-    """Return a ranking with how far the distributions are apart."""
+    """Return a ranking with the divergences of the score distributions."""
     if not divergences:
         return ranking
-    # NaN is the worst of all
+    # NaN counts as the worst divergence
     worst_sample, worst = max(divergences, key=lambda item: math.inf if math.isnan(item[1].kl) else item[1].kl)
     overlaps = [divergence.top_overlap for _, divergence in divergences if divergence.top_overlap is not None]
     return replace(
@@ -223,5 +223,5 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _share(ranks: Sequence[tuple[int, Rank]], first: int) -> float | None:
-    return sum(rank.rank < first for _, rank in ranks) / len(ranks) if ranks else None
+def _share_below_rank(ranks: Sequence[tuple[int, Rank]], max_rank: int) -> float | None:
+    return sum(rank.rank < max_rank for _, rank in ranks) / len(ranks) if ranks else None

@@ -12,7 +12,7 @@ import numpy as np
 
 from qdebug.compare.attribute.graph_walk import upstream
 from qdebug.compare.result.finding import Status
-from qdebug.compare.result.origin import ErrorsByInput, original_of, way_upwards
+from qdebug.compare.result.origin import ErrorsByInput, find_original, trace_largest_error
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.tui.nodes.rows import NodeTable
 
@@ -147,7 +147,7 @@ def walk_to_origin(
     start = result_table.rows.get(table.rows[row].tensor)
     if start is not None:
         for candidates in _candidates(result_table, start, verdict_path):
-            path = way_upwards(result_table, graph, _errors_along_path(verdict_path), start, candidates)
+            path = trace_largest_error(result_table, graph, _errors_along_path(verdict_path), start, candidates)
             rows = [table.row_of(result_table[at].tensor) for at in path]
             if rows:
                 end_reason = (
@@ -162,7 +162,7 @@ def walk_to_origin(
         if costly_row is not None:
             is_end = np.zeros(len(result_table), bool)
             is_end[result_table.rows[table.rows[costly_row].tensor]] = True
-            path = way_upwards(result_table, graph, None, start, is_end)
+            path = trace_largest_error(result_table, graph, None, start, is_end)
             rows_passed = tuple(
                 at for at in (table.row_of(result_table[name].tensor) for name in path) if at is not None
             )
@@ -224,8 +224,8 @@ def _follow_worst_inputs(graph: Graph, table: NodeTable, row: int) -> Walk:
 
 
 def _end_at_model_node(graph: Graph, table: NodeTable, walk: Walk) -> Walk:
-    """If the path ends at a copy that the backend made of a node, let it end at the original, as the verdict does."""
-    original = original_of(graph, graph.producer(table.rows[walk.rows[-1]].tensor))
+    """If the path ends at a copy of a node, end it at the node that is in the model, as the verdict does."""
+    original = find_original(graph, graph.producer(table.rows[walk.rows[-1]].tensor))
     row = None if original is None else table.row_of(original)
     result = None if row is None else table.results[row]
     if row is None or result is None or not _is_beyond(result):

@@ -44,7 +44,7 @@ def found(reference, backend, most=None):
     session = DiffSession(reference, backend)
     of, plan = ResultTable(tuple(session.results())), session.entries()
     graphs = GraphCheck(reference, backend, session.alignment.pairs)
-    return contributions(graphs, plan, of, next(each for each in plan if each.tensor == "y"), most=most)
+    return contributions(graphs, plan, of, next(each for each in plan if each.tensor == "y"), max_work=most)
 
 
 @drawn(25)

@@ -7,9 +7,9 @@ from qdebug.api import diff
 from qdebug.compare.align.context import Context
 from qdebug.compare.align.expand import goes_into_weights
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.layouts import layouts_of, with_dimensions
+from qdebug.compare.align.layouts import layout_with_added_dimensions, layouts_of
 from qdebug.compare.align.pairs import Transform, UnmatchedKind
-from qdebug.compare.align.structure import with_weights_of
+from qdebug.compare.align.structure import find_by_weights
 from qdebug.compare.result.finding import FindingRole
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.replay.run import run_graph
@@ -68,7 +68,7 @@ def test_a_product_without_bias_takes_no_sum_in_though_what_it_reads_has_no_part
     one, other = run(apart, parts, x, opset=20), run(merged, {**STATS, **weights}, x, opset=20)
     check(one, other)
     context = Context(ref=IndexedRecording.of(one), be=IndexedRecording.of(other))  # as if nothing were known
-    assert with_weights_of(context, other.graph.producer("p"), "p").reference == "p"
+    assert find_by_weights(context, other.graph.producer("p"), "p").reference == "p"
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,12 @@ def test_a_turn_is_followed_through_new_dimensions(axes, theirs):
     model = RNG.normal(size=(2, 3)).astype(np.float32)
     ref, expected = unsqueezed(model, theirs, "r")
     be, found = unsqueezed(model.T, axes, "b")
-    view = with_dimensions(Transform(transpose=(1, 0)), be.graph.nodes[0], ref.graph.nodes[0], (ref, be))
+    view = layout_with_added_dimensions(Transform(transpose=(1, 0)), be.graph.nodes[0], ref.graph.nodes[0], (ref, be))
     assert view is not None
     turned = found.transpose(view.transpose)
     assert turned.shape == expected.shape
     assert np.array_equal(turned, expected)
-    assert with_dimensions(Transform(channel_block=8), be.graph.nodes[0], None, (ref, be)) is None
+    assert layout_with_added_dimensions(Transform(channel_block=8), be.graph.nodes[0], None, (ref, be)) is None
 
 
 def test_new_dimensions_keep_the_layout_of_a_graph_of_channels_last():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.compare.measure.recordings import RecentTensors, real_where_varying
+from qdebug.compare.measure.recordings import RecentTensors, dequantize_where_scale_varies
 from qdebug.model import Graph, MemoryRecording
 from qdebug.model.recording import shape_of
 from qdebug.recording.reading.opening import JoinedRecording, Part
@@ -50,7 +50,7 @@ def test_of_several_files_it_is_that_of_the_file_that_has_the_values(path):
 def test_recordings_that_stand_before_others_hand_it_on_where_values_are_the_same(path):
     recording = qdebug.open_recording(path)
     assert RecentTensors(recording).outline("x") == recording.outline("x")
-    real = real_where_varying(recording)
+    real = dequantize_where_scale_varies(recording)
     assert real.outline("x") == recording.outline("x")
     assert real.outline("varying") is None  # it is shown as what the codes stand for
     assert shape_of(real, "varying") == (12,)

@@ -8,7 +8,7 @@ import pytest
 import qdebug
 from qdebug.compare.align import channels_last as channels_last_module
 from qdebug.compare.align.channels_last import (
-    _by_values,
+    _choose_order_by_values,
     _is_permuted,
     _is_unstated_transpose,
     _order_with_channels_second,
@@ -295,13 +295,13 @@ def test_values_tell_an_order_if_they_are_plainly_nearer_in_it(noise, told):
     context = Context(ref=one_tensor((1, 4, 4, 4), values=values), be=one_tensor((1, 4, 4, 4), values=mine))
     pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="")
     orders = [(0, 1, 2, 3), (0, 3, 1, 2)]
-    assert _by_values(context, pair, Side.BACKEND, orders) == (orders[1] if told else None)
-    assert _by_values(context, pair, Side.BACKEND, orders[1:]) == (orders[1] if told else None)
+    assert _choose_order_by_values(context, pair, Side.BACKEND, orders) == (orders[1] if told else None)
+    assert _choose_order_by_values(context, pair, Side.BACKEND, orders[1:]) == (orders[1] if told else None)
     flat = Context(
         ref=one_tensor((1, 2, 2, 2), values=np.ones((1, 2, 2, 2))),
         be=one_tensor((1, 2, 2, 2), values=np.ones((1, 2, 2, 2))),
     )
-    assert _by_values(flat, pair, Side.BACKEND, orders) == orders[0]
+    assert _choose_order_by_values(flat, pair, Side.BACKEND, orders) == orders[0]
 
 
 def test_a_turn_is_unsaid_where_its_order_is_no_attribute():
@@ -319,4 +319,4 @@ def test_values_that_are_as_far_in_either_order_tell_none():
     mine = np.moveaxis(values, 1, -1) + 1
     context = Context(ref=one_tensor((1, 4, 4, 4), values=values), be=one_tensor((1, 4, 4, 4), values=mine))
     pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="")
-    assert _by_values(context, pair, Side.BACKEND, [(0, 1, 2, 3), (0, 3, 1, 2)]) is None
+    assert _choose_order_by_values(context, pair, Side.BACKEND, [(0, 1, 2, 3), (0, 3, 1, 2)]) is None

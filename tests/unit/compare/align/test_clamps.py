@@ -5,17 +5,17 @@ import pytest
 
 from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.clamps import (
-    after_codes,
     bounds_of,
-    clamp_left_to_codes,
+    clamp_to_next_codes,
     code_span,
-    held_to_codes,
+    find_clamp_replaced_by_codes,
     is_clamped_by_codes,
     is_clamped_inside,
     is_codes_without_scale,
     lies_within,
     match_code_form,
     note_clamp_after,
+    select_code_form,
 )
 from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.indexed_recording import IndexedRecording
@@ -174,10 +174,10 @@ def test_codes_that_follow_stand_for_the_result_of_a_clamp(readers, zero, noted)
     assert context.clamped_later == ({"c": "y"} if noted else {})
     note_clamp_after(context, make_pair("x", "x", Match.EXACT, "input"))
     assert context.clamped_later == ({"c": "y"} if noted else {})
-    assert clamp_left_to_codes(context, "c", "y") == (CLAMPED[1] if noted else None)
-    assert clamp_left_to_codes(context, "c", "c") is None  # no clamp makes it
+    assert find_clamp_replaced_by_codes(context, "c", "y") == (CLAMPED[1] if noted else None)
+    assert find_clamp_replaced_by_codes(context, "c", "c") is None  # no clamp makes it
     other = Context(ref=run_of([node("Exp", "x", "c"), CLAMPED[1]], {}), be=context.be)
-    assert clamp_left_to_codes(other, "c", "y") is None  # another operator before it
+    assert find_clamp_replaced_by_codes(other, "c", "y") is None  # another operator before it
 
 
 def test_a_tensor_that_becomes_codes_is_held_to_their_range_where_its_partner_was_codes():
@@ -194,7 +194,7 @@ def test_a_tensor_that_becomes_codes_is_held_to_their_range_where_its_partner_wa
         known = {"quants": spans, "outputs": ("q",)} | facts
         context = Context(ref=ref, be=run_of(nodes, {}, **known))
         context.add(make_pair("c", reference, Match.QUANTIZATION, "why"))
-        return list(held_to_codes(context))
+        return list(clamp_to_next_codes(context))
 
     (pair,) = held(ours)
     assert (pair.backend_view.clamp_low, pair.backend_view.clamp_high) == (0, 127.5)
@@ -219,8 +219,8 @@ def test_a_tensor_is_compared_with_the_form_of_its_kind_after_codes(tensor, form
     context = Context(
         ref=run_of(theirs, {}, quants=quants, outputs=("d",)), be=run_of(ours, {}, quants=quants, outputs=("r",))
     )
-    assert after_codes(context, tensor, "c") == form
-    assert after_codes(context, tensor, "x") == "x"  # which has been through none
+    assert select_code_form(context, tensor, "c") == form
+    assert select_code_form(context, tensor, "x") == "x"  # which has been through none
 
 
 def test_a_moved_result_that_becomes_codes_is_paired_before_the_clamp():

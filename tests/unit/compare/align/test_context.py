@@ -16,7 +16,7 @@ def made():
 
 def test_a_pair_that_is_dropped_is_forgotten_everywhere():
     context = made()
-    context.unpaired("a", "several fit", undecided=True)
+    context.note_unpaired("a", "several fit", undecided=True)
     context.add(make_pair("a", "b", Match.SIGNATURE, "both read x"))
     assert (context.notes, context.undecided) == ({}, set())
     assert (context.pair_map.partners, context.pair_map.taken) == ({"a": ("b",)}, {"b": "a"})
@@ -43,8 +43,8 @@ def test_the_first_evidence_that_has_a_pair_wins(monkeypatch):
         return find
 
     monkeypatch.setattr(aligning, "EVIDENCE", (strategy("name"), strategy("nodes", "alike"), strategy("weights")))
-    assert aligning._partner(made(), "a", NODES[0]).reason == "alike"
+    assert aligning._find_partner(made(), "a", NODES[0]).reason == "alike"
     assert asked == ["name", "nodes"]
     monkeypatch.setattr(aligning, "EVIDENCE", (strategy("name"),))
-    assert aligning._partner(made(), "a", NODES[0]) is None
+    assert aligning._find_partner(made(), "a", NODES[0]) is None
     assert asked == ["name", "nodes", "name"]

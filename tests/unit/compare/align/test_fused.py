@@ -8,12 +8,12 @@ import pytest
 from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.fused import (
     _can_fold_into_constants,
-    _factors_behind,
-    behind_turn,
-    is_done_later,
+    _factors_of_next_products,
+    follow_folded_nodes,
+    is_applied_later,
+    output_of_next_transpose,
     pair_absorbed_node,
     reads_only,
-    through_folded,
 )
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match
@@ -71,7 +71,7 @@ CHAIN = [
 )
 def test_constants_behind_a_product_are_followed_as_far_as_they_can_have_gone_into_it(theirs, into_weights, end):
     context = context_of(theirs, [node("Conv", "x k", "t"), node("Exp", "t", "y")])
-    output, folded = through_folded(context, "t", "a", into_weights=into_weights)
+    output, folded = follow_folded_nodes(context, "t", "a", into_weights=into_weights)
     assert output == end
     assert [each.outputs[0] for each in folded] == [name for name in ("t", "b", "c") if name in _between(theirs, end)]
 
@@ -86,9 +86,9 @@ def test_what_the_backend_does_in_a_node_of_its_own_is_not_followed():
     split = [node("Conv", "x k", "t"), node("Mul", "t k1", "u"), node("Exp", "u", "y")]
     values = {"k1": np.float32([2.0])}
     context = context_of(CHAIN, split, ref=values, be=values)
-    assert through_folded(context, "t", "a", into_weights=True)[0] == "a"
+    assert follow_folded_nodes(context, "t", "a", into_weights=True)[0] == "a"
     other = context_of(CHAIN, split, ref=values, be={"k1": np.float32([9.0, 9.0, 9.0])})
-    assert through_folded(other, "t", "a", into_weights=True)[0] in ("a", "c")
+    assert follow_folded_nodes(other, "t", "a", into_weights=True)[0] in ("a", "c")
 
 
 @pytest.mark.parametrize(("zero", "end"), [(-128, "r"), (-100, "a")])
@@ -96,7 +96,7 @@ def test_a_relu_is_followed_where_the_range_of_the_codes_shows_it(zero, end):
     theirs = [node("Conv", "x k", "a"), node("Relu", "a", "r"), node("Exp", "r", "y")]
     quant = QuantParams(dtype="int8", scale=np.float32(0.5), zero_point=zero)
     context = context_of(theirs, [node("Conv", "x k", "t"), node("Exp", "t", "y")], quants={"t": quant})
-    assert through_folded(context, "t", "a")[0] == end
+    assert follow_folded_nodes(context, "t", "a")[0] == end
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def test_a_relu_is_followed_where_the_range_of_the_codes_shows_it(zero, end):
     ],
 )
 def test_factors_are_those_of_the_products_that_read_a_tensor_or_what_is_moved_of_it(nodes, factors):
-    assert _factors_behind(run_of(nodes), "x") == factors
+    assert _factors_of_next_products(run_of(nodes), "x") == factors
 
 
 def test_factors_are_looked_for_behind_a_few_nodes():
     for many, found in ((FUSED_CHAIN_MAX_NODES - 1, {0.5}), (FUSED_CHAIN_MAX_NODES, set())):
         moves = [node("Reshape", f"t{at} k1" if at else "x k1", f"t{at + 1}") for at in range(many)]
-        assert _factors_behind(run_of([*moves, node("Gemm", f"t{many} k", "y", alpha=0.5)]), "x") == found
+        assert _factors_of_next_products(run_of([*moves, node("Gemm", f"t{many} k", "y", alpha=0.5)]), "x") == found
 
 
 def test_a_factor_that_went_into_the_product_behind_was_not_taken_in_before():
@@ -147,7 +147,7 @@ def test_a_factor_that_went_into_the_product_behind_was_not_taken_in_before():
 )
 def test_what_a_backend_does_right_behind_a_tensor_is_done_later(ours, wanted, later):
     context = context_of([wanted], [node("Conv", "x k9", "t"), *ours])
-    assert is_done_later(context, "t", wanted) == later
+    assert is_applied_later(context, "t", wanted) == later
 
 
 def test_constants_tell_whether_it_is_the_same_that_is_done_later():
@@ -156,7 +156,7 @@ def test_constants_tell_whether_it_is_the_same_that_is_done_later():
     bias = RNG.normal(size=4)
     for held, later in ((bias, True), (bias * 1.1, True), (bias * -1, False)):
         assert (
-            is_done_later(
+            is_applied_later(
                 context_of([wanted], behind, ref={"k": bias}, be={"k": held, "k1": np.ones(4) * 3}), "t", wanted
             )
             == later
@@ -180,7 +180,7 @@ def test_a_node_reads_one_tensor_beside_constants():
     ],
 )
 def test_a_turn_of_the_one_reader_is_seen_behind_a_tensor(nodes, behind):
-    assert behind_turn(run_of(nodes), "x") == behind
+    assert output_of_next_transpose(run_of(nodes), "x") == behind
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import qdebug
 from qdebug.compare.align import layouts
 from qdebug.compare.align.align import align
 from qdebug.compare.align.context import Context
-from qdebug.compare.align.expand import says_nothing
+from qdebug.compare.align.expand import has_unknown_inputs
 from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
 from qdebug.compare.align.pairs import Match, Pair
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
@@ -65,7 +65,7 @@ def of_shapes(graph, tensor):
 def first_form(classes, tensor):
     """Follow a tensor back through the nodes that hand values on."""
     node = classes.graph.producer(tensor)
-    source = None if node is None or node.outputs[0] != tensor else classes.handed_on(node)
+    source = None if node is None or node.outputs[0] != tensor else classes.passed_on_input(node)
     return tensor if not source else first_form(classes, source)
 
 
@@ -95,7 +95,7 @@ def test_tensors_share_a_number_if_the_same_is_computed_of_the_same(graph):
         node = graph.producer(tensor)
         if node is None:
             return tensor
-        read = node.name if says_nothing(node) else tuple(name and computation(name) for name in node.inputs)
+        read = node.name if has_unknown_inputs(node) else tuple(name and computation(name) for name in node.inputs)
         return (node.op, node.outputs.index(tensor), read)
 
     by_number, by_work = {}, {}
@@ -149,12 +149,12 @@ def test_a_neutral_constant_with_an_activation_hands_nothing_on():
 def test_where_nothing_turns_the_search_for_turned_tensors_can_be_left_out(first, second):
     ref, be = (IndexedRecording.of(MemoryRecording.single(graph, {})) for graph in (first, second))
     partners = {name: name for name in tensor_order(second) if name in first.tensors}
-    quick = layouts._layouts(partners, ref, be, frames={})
-    always, layouts._may_turn = layouts._may_turn, lambda _: True
+    quick = layouts._layouts(partners, ref, be, other_layouts={})
+    always, layouts._may_permute = layouts._may_permute, lambda _: True
     try:
-        assert layouts._layouts(partners, ref, be, frames={}) == quick == {}
+        assert layouts._layouts(partners, ref, be, other_layouts={}) == quick == {}
     finally:
-        layouts._may_turn = always
+        layouts._may_permute = always
 
 
 def test_one_turn_on_either_side_is_searched_for():
@@ -170,7 +170,7 @@ def test_one_turn_on_either_side_is_searched_for():
     context = Context(ref=ref, be=be)
     for name, other in (("x", "x"), ("u", "x"), ("y", "y")):
         context.add(Pair(backend=name, reference=other, match=Match.EXACT, reason=""))
-    for pair in layouts.as_laid_out(context):
+    for pair in layouts.add_layouts_of_graphs(context):
         context.add(pair)
     assert context.pair_map["u"].backend_view.transpose == (0, 2, 1)
     assert context.pair_map["x"].backend_view is None
@@ -232,12 +232,12 @@ def test_a_chain_is_aligned_in_time_that_grows_with_its_length(monkeypatch):
         run = MemoryRecording.single(graph, {f"t{at}": np.ones(2, np.float32) for at in range(length + 1)})
         counted = Counter()
 
-        def handed_on(self, node, plain=IndexedRecording.handed_on):
+        def passed_on_input(self, node, plain=IndexedRecording.passed_on_input):
             counted["calls"] += 1
             return plain(self, node)
 
         with monkeypatch.context() as patch:
-            patch.setattr(IndexedRecording, "handed_on", handed_on)
+            patch.setattr(IndexedRecording, "passed_on_input", passed_on_input)
             align(run, run)
         return counted["calls"]
 

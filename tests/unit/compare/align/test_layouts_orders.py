@@ -14,15 +14,15 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import (
     _compose_permutations,
     _has_merged_dimensions,
-    _inverse,
+    _invert_permutation,
     _layout_without_dimensions,
     in_one_order,
     in_reference_order,
     into_stored_order,
+    layout_with_added_dimensions,
     layouts_of,
-    plain_shape,
-    turned_quant,
-    with_dimensions,
+    permute_quant,
+    permuted_shape,
 )
 from qdebug.compare.align.pairs import Transform
 from qdebug.errors import KernelError
@@ -47,7 +47,7 @@ def view_of(order):
 def test_a_view_brings_a_stored_tensor_into_its_partners_order_and_back(drawn):
     array, order, _ = drawn
     partner, view = array.transpose(order), view_of(order)
-    assert plain_shape(array.shape, view) == partner.shape
+    assert permuted_shape(array.shape, view) == partner.shape
     np.testing.assert_array_equal(in_reference_order(array, view, partner.shape), partner)
     np.testing.assert_array_equal(in_reference_order(array, view, partner.shape, copied=False), partner)
     assert in_reference_order(array, view, partner.shape).flags.c_contiguous
@@ -55,13 +55,13 @@ def test_a_view_brings_a_stored_tensor_into_its_partners_order_and_back(drawn):
     for none in (None, Transform(), Transform(clamp_low=0.0)):
         assert in_reference_order(array, none, array.shape) is array
         assert into_stored_order(array, none) is array
-        assert plain_shape(array.shape, none) == array.shape
+        assert permuted_shape(array.shape, none) == array.shape
 
 
 @given(turned())
 def test_both_tensors_of_a_pair_are_brought_into_one_order(drawn):
     array, first, second = drawn
-    stored = [array.transpose(_inverse(order)) for order in (first, second)]
+    stored = [array.transpose(_invert_permutation(order)) for order in (first, second)]
     for copied in (True, False):
         found = in_one_order(stored[0], view_of(first), stored[1], view_of(second), copied=copied)
         for one in found:
@@ -78,7 +78,7 @@ def test_one_turn_after_the_other_is_their_composition(drawn):
     expected = array.transpose(first).transpose(then)
     np.testing.assert_array_equal(expected, array if both is None else array.transpose(both))
     assert both != tuple(range(array.ndim))
-    assert _compose_permutations(first, _inverse(first)) is None
+    assert _compose_permutations(first, _invert_permutation(first)) is None
     assert (
         _compose_permutations(None, then),
         _compose_permutations(first, None),
@@ -190,13 +190,13 @@ def test_the_axis_of_a_scale_moves_with_its_dimension(drawn, data):
     array, order, _ = drawn
     axis = data.draw(st.integers(-array.ndim, array.ndim - 1))
     quant = QuantParams(dtype="int8", scale=np.ones(array.shape[axis], np.float32), axis=axis)
-    moved = turned_quant(quant, view_of(order))
+    moved = permute_quant(quant, view_of(order))
     assert 0 <= moved.axis < array.ndim
     assert order[moved.axis] == axis % array.ndim
     assert array.transpose(order).shape[moved.axis] == array.shape[axis]
     whole = QuantParams(dtype="int8", scale=np.float32(1))
     for same in ((None, view_of(order)), (whole, view_of(order)), (quant, None), (quant, Transform())):
-        assert turned_quant(*same) is same[0]
+        assert permute_quant(*same) is same[0]
 
 
 @given(turned(least=2), st.data())
@@ -211,7 +211,7 @@ def test_what_a_squeeze_takes_out_of_a_turned_tensor_leaves_the_others_in_their_
     model = stored.transpose(order)
     theirs = tuple(place for place, axis in enumerate(order) if axis in gone)
     expected = model.squeeze(theirs).shape
-    assert plain_shape(stored.squeeze(tuple(gone)).shape, found) == expected
+    assert permuted_shape(stored.squeeze(tuple(gone)).shape, found) == expected
     assert found is None or found.transpose != tuple(range(len(expected)))
     for before in (Transform(), Transform(transpose=order, channel_block=8)):
         assert _layout_without_dimensions(before, node, run_of([node], {})) is None
@@ -230,14 +230,16 @@ def test_what_an_unsqueeze_puts_into_a_turned_tensor_goes_where_the_model_puts_i
     stored = np.zeros([axis + 2 for axis in range(array.ndim)])
     model = stored.transpose(order)
     for partner, axes in ((theirs, places[1]), (None, places[0])):
-        found = with_dimensions(view_of(order), ours, partner, runs)
+        found = layout_with_added_dimensions(view_of(order), ours, partner, runs)
         made = np.expand_dims(stored, tuple(places[0]))
-        assert plain_shape(made.shape, found) == np.expand_dims(model, tuple(axes)).shape
+        assert permuted_shape(made.shape, found) == np.expand_dims(model, tuple(axes)).shape
         assert found is None or found.transpose != tuple(range(rank))
     other = Node(name="n", op="Reshape", inputs=("x",), outputs=("y",))
-    assert with_dimensions(view_of(order), ours, other, runs) == with_dimensions(view_of(order), ours, None, runs)
+    assert layout_with_added_dimensions(view_of(order), ours, other, runs) == layout_with_added_dimensions(
+        view_of(order), ours, None, runs
+    )
     for before in (Transform(), Transform(transpose=order, channel_block=8)):
-        assert with_dimensions(before, ours, theirs, runs) is None
+        assert layout_with_added_dimensions(before, ours, theirs, runs) is None
 
 
 def run_of(nodes, values, *, layouts=None):

@@ -8,14 +8,14 @@ import pytest
 from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.names import (
-    _adds_its_bias,
+    _adds_missing_bias,
     _compare_entries,
+    _find_by_node_name,
     _have_same_readers,
-    _of_node,
-    _support_of,
+    _measure_support,
     find_namesake,
-    form_of_another,
     is_claimed,
+    pair_other_form,
     spell_tensor_name,
 )
 from qdebug.compare.align.pairs import Match
@@ -117,14 +117,14 @@ SAME = ("x", "x")
 )
 def test_two_of_three_bear_a_name_out_and_one_does_not(theirs, ours, pairs, worth):
     context = context_of(theirs, ours, *pairs, outputs=("y",))
-    assert _support_of(context, "t", "t" if theirs else "x").name == worth
+    assert _measure_support(context, "t", "t" if theirs else "x").name == worth
 
 
 def test_outputs_and_inputs_of_both_are_what_they_are_called():
     context = context_of([node("Exp", "x", "t")], [node("Sin", "x", "t")])
-    assert _support_of(context, "t", "t").name == "STRONG"
-    assert _support_of(context, "x", "x").name == "STRONG"
-    assert _support_of(context, "x", "t").name == "WEAK"
+    assert _measure_support(context, "t", "t").name == "STRONG"
+    assert _measure_support(context, "x", "x").name == "STRONG"
+    assert _measure_support(context, "x", "t").name == "WEAK"
 
 
 def test_a_product_of_other_weights_is_another_one():
@@ -134,7 +134,7 @@ def test_a_product_of_other_weights_is_another_one():
     for held, worth in ((weight, "WEAK"), (weight * 1.1, "WEAK"), (other, "NONE"), (None, "WEAK")):
         values = {} if held is None else {"k": held}
         context = context_of(theirs, ours, ref={"k": weight}, be=values, outputs=("y",))
-        assert _support_of(context, "t", "t").name == worth
+        assert _measure_support(context, "t", "t").name == worth
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_a_product_of_other_weights_is_another_one():
 )
 def test_a_name_may_be_that_of_the_node_where_either_side_says_nothing_else(theirs, ours, found):
     context = context_of(theirs, ours)
-    assert _of_node(context, "t") == found
-    assert _of_node(context, "x") is None  # nothing makes it
+    assert _find_by_node_name(context, "t") == found
+    assert _find_by_node_name(context, "x") is None  # nothing makes it
 
 
 def test_a_name_leads_to_the_tensor_of_it_or_to_one_that_stands_for_it():
@@ -183,12 +183,12 @@ def test_a_name_leads_to_the_tensor_of_it_or_to_one_that_stands_for_it():
 def test_a_node_behind_a_product_may_add_the_bias_that_the_other_has_inside(op, reader, theirs, adds):
     ours = [node(op, "x k" if op != "Exp" else "x", "t"), node(reader, "t kb", "y")]
     context = context_of([theirs], ours)
-    assert _adds_its_bias(context, "t", "r", ours[1]) == adds
-    assert not _adds_its_bias(context, "x", "r", ours[1])
-    assert not _adds_its_bias(context, "t", "x", ours[1])
+    assert _adds_missing_bias(context, "t", "r", ours[1]) == adds
+    assert not _adds_missing_bias(context, "x", "r", ours[1])
+    assert not _adds_missing_bias(context, "t", "x", ours[1])
     if op == "Conv":
         whole = [node(op, "x k kb", "t"), ours[1]]
-        assert not _adds_its_bias(context_of([theirs], whole), "t", "r", whole[1])
+        assert not _adds_missing_bias(context_of([theirs], whole), "t", "r", whole[1])
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,10 @@ def test_another_form_of_a_tensor_has_its_partner_and_says_what_it_is(nodes, ten
     maker = context.be.graph.producer(tensor)
     if tensor == "d":
         context.add(make_pair("q", "x", Match.QUANTIZATION, "codes"))
-    pair = form_of_another(context, tensor, maker)
+    pair = pair_other_form(context, tensor, maker)
     assert (pair.reference, pair.reason) == ("x", reason)
     lonely = context_of([node("Exp", "x", "y")], nodes, quants={"q": CODES})
-    assert form_of_another(lonely, tensor, lonely.be.graph.producer(tensor)) is None
+    assert pair_other_form(lonely, tensor, lonely.be.graph.producer(tensor)) is None
     assert lonely.notes[tensor].startswith("it is equivalent to ")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from qdebug.compare.align.context import Context
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.nearness import distance, find_matching_stage, in_turn
+from qdebug.compare.align.nearness import distance, find_matching_stage, tensors_after_folded_nodes
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.model.thresholds.alignment import FUSED_AFTER_PRODUCT_MAX_NODES
 
@@ -58,14 +58,16 @@ def chain(*ops, prefix="t", values=None, skip=(), readers=()):
 
 
 def test_what_is_made_in_turn_ends_at_a_second_reader_a_product_or_after_a_few_nodes():
-    assert list(in_turn(chain("Add", "Relu"), "t0")) == ["t1", "t2"]
-    assert list(in_turn(chain("Add", "Relu", readers=(1,)), "t0")) == ["t1"]
-    assert list(in_turn(chain("Add", "Conv", "Relu"), "t0")) == ["t1"]
-    assert list(in_turn(chain("Conv"), "t0")) == []
-    assert list(in_turn(chain("Add", "Relu", skip=("t1",)), "t0")) == ["t2"]
-    assert list(in_turn(chain("Add", "Relu", values={"t1": np.ones(5)}), "t0")) == ["t2"]
+    assert list(tensors_after_folded_nodes(chain("Add", "Relu"), "t0")) == ["t1", "t2"]
+    assert list(tensors_after_folded_nodes(chain("Add", "Relu", readers=(1,)), "t0")) == ["t1"]
+    assert list(tensors_after_folded_nodes(chain("Add", "Conv", "Relu"), "t0")) == ["t1"]
+    assert list(tensors_after_folded_nodes(chain("Conv"), "t0")) == []
+    assert list(tensors_after_folded_nodes(chain("Add", "Relu", skip=("t1",)), "t0")) == ["t2"]
+    assert list(tensors_after_folded_nodes(chain("Add", "Relu", values={"t1": np.ones(5)}), "t0")) == ["t2"]
     many = ["Add"] * (FUSED_AFTER_PRODUCT_MAX_NODES + 2)
-    assert list(in_turn(chain(*many), "t0")) == [f"t{at + 1}" for at in range(FUSED_AFTER_PRODUCT_MAX_NODES)]
+    assert list(tensors_after_folded_nodes(chain(*many), "t0")) == [
+        f"t{at + 1}" for at in range(FUSED_AFTER_PRODUCT_MAX_NODES)
+    ]
 
 
 def staged(theirs, ours, **facts):

@@ -9,18 +9,18 @@ from qdebug.compare.align.context import Context, make_pair
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.align.structure import (
-    _choose,
+    _choose_candidate,
+    _find_after_unit_dimensions,
     _find_better_rival,
-    _find_less_ones,
     _has_word,
+    _keep_longest_name_match,
+    _keep_nearest_weight,
+    _keep_same_attributes,
+    _keep_same_indices,
     _names_of,
-    _of_a_name,
-    _of_nearest_weight,
-    _of_same_attributes,
-    _of_same_indices,
     _reference_source,
-    lone_input,
-    with_weights_of,
+    find_by_weights,
+    pair_only_input,
 )
 from qdebug.compare.align.weights import weight_distance
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
@@ -84,7 +84,7 @@ def test_attributes_that_both_have_agree(ours, agreeing):
         node("Conv", "x k", "c", axis=0),
     ]
     context = context_of(theirs, [])
-    found = _of_same_attributes(context, node("Conv", "x k", "y", **ours), theirs)
+    found = _keep_same_attributes(context, node("Conv", "x k", "y", **ours), theirs)
     assert [each.outputs[0] for each in found] == agreeing
 
 
@@ -113,7 +113,7 @@ def test_the_nearest_weight_is_near_and_plainly_nearer_than_the_next(theirs, nea
     nodes = [node("Conv", "x k0", "a0"), node("Conv", "x k1", "a1")]
     ours = node("Conv", "x k0", "y")
     context = context_of(nodes, [ours], ref=theirs, be={"k0": WEIGHT})
-    assert [each.outputs[0] for each in _of_nearest_weight(context, ours, nodes)] == nearest
+    assert [each.outputs[0] for each in _keep_nearest_weight(context, ours, nodes)] == nearest
 
 
 def test_places_that_are_picked_are_the_same_where_both_are_known():
@@ -121,14 +121,14 @@ def test_places_that_are_picked_are_the_same_where_both_are_known():
     ours = node("Gather", "x k0", "y")
     theirs = {"k0": np.array([1, 2]), "k1": np.array([3, 4])}
     context = context_of(nodes, [ours], ref=theirs, be={"k0": np.array([3, 4])})
-    assert [each.outputs[0] for each in _of_same_indices(context, ours, nodes)] == ["a1", "a2"]
+    assert [each.outputs[0] for each in _keep_same_indices(context, ours, nodes)] == ["a1", "a2"]
     silent = context_of(nodes, [ours], ref=theirs)
-    assert [each.outputs[0] for each in _of_same_indices(silent, ours, nodes)] == ["a2"]
-    assert _of_same_indices(context, node("Relu", "x", "y"), nodes) == []
+    assert [each.outputs[0] for each in _keep_same_indices(silent, ours, nodes)] == ["a2"]
+    assert _keep_same_indices(context, node("Relu", "x", "y"), nodes) == []
     for more, agreeing in ((0, ["a2"]), (1, ["a0", "a2"])):  # larger ones are not read
         held = np.arange(WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS + more)
         many = context_of(nodes, [ours], ref={"k0": held + 1, "k1": held[:1]}, be={"k0": held[:-1]})
-        assert [each.outputs[0] for each in _of_same_indices(many, ours, nodes)] == agreeing
+        assert [each.outputs[0] for each in _keep_same_indices(many, ours, nodes)] == agreeing
 
 
 def nearest_by_definition(context, ours, candidates):
@@ -173,7 +173,7 @@ def test_sketches_of_weights_lead_to_the_decisions_that_whole_weights_lead_to(op
         context = context_of(theirs, [ours], ref=ref, be={"k0": weight})
         with np.errstate(all="ignore"):
             wanted = nearest_by_definition(context, ours, theirs)
-            assert [each.name for each in _of_nearest_weight(context, ours, theirs)] == wanted
+            assert [each.name for each in _keep_nearest_weight(context, ours, theirs)] == wanted
         chosen += len(wanted)
     assert 30 < chosen < 170
 
@@ -200,7 +200,7 @@ def test_each_weight_is_read_a_few_times_however_many_candidates_there_are():
         recording.loaded = 0
     context = Context(ref=runs[0][0], be=runs[1][0])
     for at, each in enumerate(runs[1][1]):
-        assert with_weights_of(context, each, f"b_y{at}").reference == f"a_y{at}"
+        assert find_by_weights(context, each, f"b_y{at}").reference == f"a_y{at}"
     assert max(recording.loaded for _, _, recording in runs) <= 4 * count
 
 
@@ -214,7 +214,7 @@ def test_a_name_is_made_of_the_longest_of_a_candidates_names():
     ours = [node("Conv", "x k", "y", name="fused/conv_1"), node("Conv", "x k", "q_r2"), node("Conv", "x k", "s2_q")]
     context = context_of(theirs, ours)
     for each, expected in zip(ours, ("c2", "c2", None), strict=True):
-        found = _of_a_name(context, each, theirs[:2])
+        found = _keep_longest_name_match(context, each, theirs[:2])
         assert [other.outputs[0] for other in found] == ([] if expected is None else [expected])
     assert list(_names_of(context.ref, ours[0], theirs[1])) == ["conv_1", "c2", "r2"]  # up to an activation
     scaled = run_of([node("Conv", "x k", "a"), node("Mul", "a k", "b"), node("Add", "b k", "c"), node("Exp", "c", "d")])
@@ -228,13 +228,13 @@ def test_the_first_difference_that_is_plain_chooses():
     plain = node("Conv", "x k0", "y")
     strided = node("Conv", "x k0", "y", strides=(2, 2))
     context = context_of(nodes, [plain], ref={"k0": WEIGHT, "k1": OTHER}, be={"k0": WEIGHT})
-    assert _choose(context, strided, nodes).outputs == ("a1",)  # attributes go before weights
-    assert _choose(context, plain, nodes).outputs == ("a0",)
-    assert _choose(context, plain, nodes[:1]).outputs == ("a0",)
-    assert _choose(context, plain, []) is None
+    assert _choose_candidate(context, strided, nodes).outputs == ("a1",)  # attributes go before weights
+    assert _choose_candidate(context, plain, nodes).outputs == ("a0",)
+    assert _choose_candidate(context, plain, nodes[:1]).outputs == ("a0",)
+    assert _choose_candidate(context, plain, []) is None
     bare = context_of(nodes, [plain])
-    assert _choose(bare, plain, nodes) is None
-    assert _choose(bare, node("Conv", "x k0", "q_a1"), nodes).outputs == ("a1",)
+    assert _choose_candidate(bare, plain, nodes) is None
+    assert _choose_candidate(bare, node("Conv", "x k0", "q_a1"), nodes).outputs == ("a1",)
 
 
 @pytest.mark.parametrize(
@@ -245,12 +245,12 @@ def test_a_weight_tells_its_node_if_it_is_large_enough_and_nobody_has_that_yet(s
     theirs = [node("Gemm", "x k0", "a0"), node("Gemm", "x k1", "a1"), node("Add", "x k0", "a2")]
     ours = node("Gemm", "x k0", "y")
     context = context_of(theirs, [ours], ref={"k0": other, "k1": weight}, be={"k0": weight})
-    pair = with_weights_of(context, ours, "y")
+    pair = find_by_weights(context, ours, "y")
     assert (pair is not None) == known
     if known:
         assert (pair.reference, pair.match) == ("a1", Match.SIGNATURE)
         context.add(make_pair("z", "a1", Match.EXACT, "taken"))
-        assert with_weights_of(context, ours, "y") is None
+        assert find_by_weights(context, ours, "y") is None
 
 
 @pytest.mark.parametrize(
@@ -267,17 +267,17 @@ def test_a_weight_tells_its_node_if_it_is_large_enough_and_nobody_has_that_yet(s
 def test_the_one_input_of_either_side_is_paired_by_its_extents(theirs, ours, pair):
     facts = {"ref": {"x": np.ones(theirs)}, "be": {"image": np.ones(ours)}, "inputs": (("x",), ("image",))}
     context = context_of([node("Relu", "x", "y")], [node("Relu", "image", "y")], **facts)
-    assert [each.reason for each in lone_input(context)] == ([] if pair is None else [pair])
+    assert [each.reason for each in pair_only_input(context)] == ([] if pair is None else [pair])
 
 
 def test_two_inputs_without_partner_are_not_guessed():
     for inputs in ((("x", "z"), ("image",)), (("x",), ("image", "z"))):
         values = [{name: np.ones((1, 2, 3)) for name in names} for names in inputs]
         context = context_of([], [], ref=values[0], be=values[1], inputs=inputs)
-        assert list(lone_input(context)) == []
+        assert list(pair_only_input(context)) == []
         side = inputs.index(max(inputs, key=len))
         context.add(make_pair("z" if side else "q", "q" if side else "z", Match.EXACT, "known"))
-        assert len(list(lone_input(context))) == 1
+        assert len(list(pair_only_input(context))) == 1
 
 
 def test_dimensions_of_one_element_that_a_backend_takes_away_do_not_hide_what_a_tensor_stands_for():
@@ -319,9 +319,9 @@ def test_a_node_is_found_behind_dimensions_of_one_element_and_no_others(extents,
     ours = [node("Exp", "x", "u"), node("Tanh", "u", "y")]
     context = context_of(theirs, ours, ref={"x": np.ones((4, 3)), "a": np.ones(extents)}, be={"x": np.ones((4, 3))})
     context.add(make_pair("x", "x", Match.EXACT, "input"))
-    pair = _find_less_ones(context, "u", ours[0], "x")
+    pair = _find_after_unit_dimensions(context, "u", ours[0], "x")
     assert (None if pair is None else pair.reference) == ("t" if found else None)
     context.add(make_pair("z", "a", Match.EXACT, "another's"))
-    assert _find_less_ones(context, "u", ours[0], "x") is None
+    assert _find_after_unit_dimensions(context, "u", ours[0], "x") is None
     unknown = context_of(theirs, ours, ref={"x": np.ones((4, 3))})
-    assert _find_less_ones(unknown, "u", ours[0], "x") is None
+    assert _find_after_unit_dimensions(unknown, "u", ours[0], "x") is None

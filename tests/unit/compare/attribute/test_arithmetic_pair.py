@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.compare.align.align import align
 from qdebug.compare.align.pairs import Transform
-from qdebug.compare.attribute.arithmetic_pair import hold_arithmetics
+from qdebug.compare.attribute.arithmetic_pair import compare_with_reference_arithmetic
 from qdebug.compare.attribute.plan import plan
 from qdebug.errors import KernelError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
@@ -43,7 +43,7 @@ class Check:
 def held(ref, be, *, own=OURS, checks=None, change=None):
     entry = next(each for each in plan(ref, be, align(ref, be)) if each.tensor == "y")
     entry = entry if change is None else replace(entry, pair=replace(entry.pair, **change))
-    return hold_arithmetics((ref, be), entry, checks or (Check(), Check()), own)
+    return compare_with_reference_arithmetic((ref, be), entry, checks or (Check(), Check()), own)
 
 
 def test_what_the_backend_adds_to_the_reference_s_arithmetic_is_introduced_and_the_rest_propagated():

@@ -209,11 +209,11 @@ def test_beyond_the_codes_of_the_reference_a_float_backend_is_no_error():
     beyond = ours > SY * 255
     assert beyond.any()
     found = attribute(
-        ref, be, entry, OtherReplays(substitute=lambda place: ours + np.float32(5) * beyond, instead=True)
+        ref, be, entry, OtherReplays(substitute=lambda place: ours + np.float32(5) * beyond, overrides_kernel=True)
     )
     assert found.arithmetic_unsaturated.max_abs == 0
     found = attribute(
-        ref, be, entry, OtherReplays(substitute=lambda place: ours + np.float32(5) * (ours == 0), instead=True)
+        ref, be, entry, OtherReplays(substitute=lambda place: ours + np.float32(5) * (ours == 0), overrides_kernel=True)
     )
     assert found.arithmetic_unsaturated.max_abs == 5
 
@@ -223,11 +223,11 @@ def test_what_a_substitute_replay_may_be_off_grows_with_its_format_and_its_size(
     ref, be = reference(), reference()
     entry = next(e for e in plan(ref, be, align(ref, be)) if e.tensor == "y")
     y = conv(X, W)
-    found = attribute(ref, be, entry, OtherReplays(substitute=lambda place: y, instead=True))
+    found = attribute(ref, be, entry, OtherReplays(substitute=lambda place: y, overrides_kernel=True))
     own = SEGMENT_ROUNDOFFS * 2.0**-24 * np.linalg.norm(y)
     assert found.allowed == pytest.approx(own)
     noise = np.full(y.shape, 0.5)
-    others = OtherReplays(substitute=lambda place: y, rounding_noise=lambda place: noise, instead=True)
+    others = OtherReplays(substitute=lambda place: y, rounding_noise=lambda place: noise, overrides_kernel=True)
     found = attribute(ref, be, entry, others)
     assert found.allowed == pytest.approx(np.hypot(own, np.linalg.norm(noise)))
     assert (found.constants, found.clipping, found.arithmetic_unsaturated) == (None, None, found.arithmetic)

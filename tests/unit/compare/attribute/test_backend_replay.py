@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.compare.attribute.backend_replay import codes_shared, replay, without_kernel
+from qdebug.compare.attribute.backend_replay import describe_missing_kernel, quant_shared_with_data, replay
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 
@@ -52,7 +52,7 @@ def test_an_input_that_was_not_recorded_is_named():
 @pytest.mark.parametrize(("op", "why"), [("If", "inside this If"), ("Mystery", "no kernel is known for Mystery")])
 def test_an_operator_without_kernel_is_named(op, why):
     node = Node(name="m", op=op, inputs=("x",), outputs=("y",))
-    assert why in without_kernel(node)
+    assert why in describe_missing_kernel(node)
     with pytest.raises(KernelError):
         replayed(recorded(node, {"x": np.ones(2, np.float32)}))
 
@@ -63,7 +63,7 @@ def test_of_what_a_pad_reads_the_fill_alone_is_in_the_codes_of_its_data():
 
     def shared(quant, constants=("pads", "fill")):
         run = recorded(node, arrays, quants={"x": quant}, constants=constants)
-        return [codes_shared(run, node, name) for name in node.inputs]
+        return [quant_shared_with_data(run, node, name) for name in node.inputs]
 
     assert shared(QUANT) == [None, None, QUANT]
     assert shared(QUANT, constants=("pads",)) == [None, None, None]

@@ -13,11 +13,11 @@ from qdebug.compare.attribute.band import (
     beyond_own_terms,
     difference,
     finite_norm,
-    held_unit,
     is_free_scale,
     narrow_sums_error,
     norm,
     sum_terms,
+    unit_roundoff_of_values,
 )
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.model.thresholds.rounding import ROUNDING_SUM_FACTOR
@@ -216,7 +216,7 @@ def test_a_huge_tensor_is_looked_at_in_stretches_that_make_no_difference(monkeyp
         with calling_at_checkpoints(lambda: asked.append(1)):
             count = beyond_own_terms(node, terms, total, recorded, 2.0**-24)
             return (
-                (count, held_unit(half), held_unit(total)),
+                (count, unit_roundoff_of_values(half), unit_roundoff_of_values(total)),
                 [finite_norm(np.asarray(each)) for each in arrays],
                 len(asked),
             )

@@ -5,7 +5,13 @@ import pytest
 
 import qdebug
 from qdebug.compare.align.align import align
-from qdebug.compare.attribute.code_spans import folded_clamp, held_as_recorded, span_after, span_before, uniform_span
+from qdebug.compare.attribute.code_spans import (
+    clamp_unless_recorded_unclamped,
+    folded_clamp,
+    span_after,
+    span_before,
+    uniform_span,
+)
 from qdebug.compare.attribute.plan import plan
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.numerics.affine import dequantize, quantize
@@ -72,7 +78,7 @@ def test_a_clip_whose_bounds_were_not_recorded_clamps_to_nothing_known(known, in
 def test_a_clamp_that_is_said_to_be_folded_in_holds_unless_the_values_are_plainly_those_without_it(clamped):
     replayed = np.array([-2.0, -0.5, 0.25, 3.0])
     recorded = (np.maximum(replayed, 0) if clamped else replayed) + np.array([0.01, -0.01, 0.01, -0.01])
-    found = held_as_recorded(replayed, recorded, (0.0, np.inf))
+    found = clamp_unless_recorded_unclamped(replayed, recorded, (0.0, np.inf))
     assert found.tolist() == (np.maximum(replayed, 0) if clamped else replayed).tolist()
 
 

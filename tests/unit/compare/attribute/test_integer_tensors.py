@@ -7,7 +7,7 @@ import pytest
 
 import qdebug
 from qdebug.compare.align.pairs import Match, Pair
-from qdebug.compare.attribute.integer_tensors import holds_whole_numbers, lacks_scale, picked_values
+from qdebug.compare.attribute.integer_tensors import find_tensor_without_scale, holds_whole_numbers, picked_values
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -365,7 +365,7 @@ def test_codes_of_either_side_lack_a_scale_beside_real_numbers(side):
         for at, (each, name) in enumerate(zip(given, ("a", "b"), strict=True))
     ]
     pair = Pair(reference="a", backend="b", match=Match.EXACT, reason="")
-    assert lacks_scale(*graphs, pair) == ("a", "b")[side]
+    assert find_tensor_without_scale(*graphs, pair) == ("a", "b")[side]
 
 
 @pytest.mark.parametrize(("dtype", "whole"), [("int8", False), ("int32", False), ("int64", True)])

@@ -6,7 +6,7 @@ import pytest
 from qdebug.api import diff
 from qdebug.compare.align.align import align
 from qdebug.compare.attribute.attribute import attribute
-from qdebug.compare.attribute.masked import softmax_axes, which_count
+from qdebug.compare.attribute.masked import is_relevant_to_softmax, softmax_axes
 from qdebug.compare.attribute.plan import plan
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -82,7 +82,7 @@ def test_what_a_mask_hides_is_counted_over_all_samples():
     found = attribute(ref, be, entry)
     assert [part.hidden for part in found.samples.values()] == [2 * int(mask.sum()) for mask in masks]
     assert found.hidden == 2 * sum(int(mask.sum()) for mask in masks)
-    assert found.arriving.count == 2 * X.size - found.hidden
+    assert found.relevant_propagated.count == 2 * X.size - found.hidden
 
 
 @pytest.mark.parametrize("last", ["Softmax", "Tanh"])
@@ -104,16 +104,19 @@ def test_the_fit_of_codes_is_that_of_the_elements_that_count(last):
     assert found.quantization_error.count == theirs.size
     assert found.hidden == X.size - theirs.size
     if last == "Softmax":
-        assert (found.arriving.count, found.arriving.max_abs) == (theirs.size, pytest.approx(0.25, rel=1e-4))
+        assert (found.relevant_propagated.count, found.relevant_propagated.max_abs) == (
+            theirs.size,
+            pytest.approx(0.25, rel=1e-4),
+        )
     else:
-        assert found.arriving is None
+        assert found.relevant_propagated is None
 
 
 def test_which_elements_count():
     reference = np.array([[1.0, -200, 0, -200]])
     codes = np.array([[1.0, -20, 0, -2]])
-    assert which_count(reference, codes, (1,)).tolist() == [[True, False, True, True]]
-    assert which_count(np.array([[-np.inf, 2]]), np.array([[-30.0, 2]]), (1,)).tolist() == [[False, True]]
+    assert is_relevant_to_softmax(reference, codes, (1,)).tolist() == [[True, False, True, True]]
+    assert is_relevant_to_softmax(np.array([[-np.inf, 2]]), np.array([[-30.0, 2]]), (1,)).tolist() == [[False, True]]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from qdebug.compare.align.align import align
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.attribute.band import held_unit, norm
+from qdebug.compare.attribute.band import norm, unit_roundoff_of_values
 from qdebug.compare.attribute.reference_replay import ReferenceReplay, _add_random_errors, _Noise, exceeds
 from qdebug.compare.attribute.segments import SegmentFinder
 from qdebug.compare.result.result import Status
@@ -80,15 +80,15 @@ def test_weights_that_are_off_by_more_than_half_precision_are_found():
 
 @pytest.mark.parametrize(("narrow", "unit"), [(np.float16, 2.0**-11), (ml_dtypes.bfloat16, 2.0**-8)])
 def test_the_format_that_values_were_rounded_to_is_seen_in_their_digits(narrow, unit):
-    assert held_unit(W.astype(narrow).astype(np.float32)) == unit
-    assert held_unit(W.astype(narrow)) == unit
-    assert held_unit(W) == 2.0**-24
+    assert unit_roundoff_of_values(W.astype(narrow).astype(np.float32)) == unit
+    assert unit_roundoff_of_values(W.astype(narrow)) == unit
+    assert unit_roundoff_of_values(W) == 2.0**-24
 
 
 @pytest.mark.parametrize("narrow", [np.float16, ml_dtypes.bfloat16])
 def test_few_weights_of_like_size_tell_their_format(narrow):
     values = np.random.default_rng(7).uniform(0.4, 1.9, 24).astype(narrow)
-    assert held_unit(values.astype(np.float32)) == float(ml_dtypes.finfo(narrow).eps) / 2
+    assert unit_roundoff_of_values(values.astype(np.float32)) == float(ml_dtypes.finfo(narrow).eps) / 2
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_few_weights_of_like_size_tell_their_format(narrow):
     ids=["counts", "codes", "zeros", "ones", "identity", "pixels", "few", "nan"],
 )
 def test_whole_numbers_and_codes_are_of_no_narrow_format(values):
-    assert held_unit(values) == 2.0**-24
+    assert unit_roundoff_of_values(values) == 2.0**-24
 
 
 def test_a_slice_is_judged_by_itself_where_it_is_large():

@@ -72,7 +72,7 @@ def test_the_format_of_a_network_is_that_of_the_middle_of_its_constants(count):
     graph = Graph([Node(name="n", op="Sum", inputs=tuple(held), outputs=("y",))], tensors=infos, outputs=("y",))
     rounding = ConstantRounding(IndexedRecording.of(MemoryRecording.single(graph, held)))
     enough = count == CONSTANT_EVIDENCE_MIN_ELEMENTS
-    assert rounding.narrowest(set()) == (2.0**-11 if enough else 2.0**-24)
+    assert rounding.coarsest_unit_roundoff(set()) == (2.0**-11 if enough else 2.0**-24)
 
 
 @pytest.mark.parametrize(("above", "free"), [(0, True), (1, False)])

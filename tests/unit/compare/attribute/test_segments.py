@@ -40,7 +40,7 @@ def test_both_sides_go_back_to_the_nearest_compared_tensors():
     segment = found(ref, be, "x", "a", "y")
     assert listed(segment.nodes) == ["n_b", "n_c", "n_y"]
     assert (dict(segment.feeds), listed(segment.own)) == ({"a": "a_b"}, ["n_y_b"])
-    assert (segment.elsewhere, segment.wide) == (False, False)
+    assert (segment.has_extra_inputs, segment.has_several_nodes) == (False, False)
     product, own = segment.products
     assert (product.name, own.name) == ("n_b", "n_y_b")
     assert listed(segment.nodes_except(product)) == ["n_c", "n_y"]
@@ -51,7 +51,11 @@ def test_backend_nodes_without_a_partner_in_between_are_judged_together():
     ref = indexed("Add x x -> y")
     be = indexed("Mul x_b x_b -> h_b", "Tanh h_b -> k_b", "Add h_b k_b -> y_b", inputs=("x_b",), output="y_b")
     segment = found(ref, be, "x", "y")
-    assert (listed(segment.own), segment.wide, segment.products) == (["n_h_b", "n_k_b", "n_y_b"], True, None)
+    assert (listed(segment.own), segment.has_several_nodes, segment.products) == (
+        ["n_h_b", "n_k_b", "n_y_b"],
+        True,
+        None,
+    )
     assert main_node(segment.own[0], segment) is None
 
 
@@ -61,7 +65,11 @@ def test_what_the_reference_alone_reads_is_fed_if_it_is_compared():
         "Tanh x_b -> a_b", "Sin x_b -> b_b", "Exp b_b -> o_b", "Add a_b a_b -> y_b", inputs=("x_b",), output="y_b"
     )
     segment = found(ref, be, "x", "a", "b", "y")
-    assert (listed(segment.nodes), dict(segment.feeds), segment.elsewhere) == (["n_y"], {"a": "a_b", "b": "b_b"}, True)
+    assert (listed(segment.nodes), dict(segment.feeds), segment.has_extra_inputs) == (
+        ["n_y"],
+        {"a": "a_b", "b": "b_b"},
+        True,
+    )
     assert found(ref, be, "a", "y") is None  # what Sin reads is no compared tensor
 
 

@@ -20,7 +20,7 @@ BOUNDS = [(None, None), (1.0, None), (0.001, None), (None, 0), (None, 1)]
 
 def errors():
     attributions = [
-        Attribution(arithmetic_unsaturated=own, allowed=allowed, whole_off=whole, unexplained_elements=wrong)
+        Attribution(arithmetic_unsaturated=own, allowed=allowed, max_integer_error=whole, unexplained_elements=wrong)
         for own, (allowed, whole), wrong in product(OWN, BOUNDS, (0, 2))
     ]
     for stats, attribution, excused, exact in product(TOTALS, [None, *attributions], (False, True), (False, True)):

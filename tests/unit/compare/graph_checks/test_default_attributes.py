@@ -6,7 +6,7 @@ import pytest
 import qdebug
 from qdebug.compare.align.align import align
 from qdebug.compare.attribute.plan import plan
-from qdebug.compare.graph_checks.differences import says_the_same
+from qdebug.compare.graph_checks.differences import is_declared_equally
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.errors import KernelError
 from qdebug.model import Node, operators
@@ -37,7 +37,7 @@ def same(reference, backend):
     alignment = align(reference, backend)
     checks = GraphCheck(reference, backend, alignment.pairs)
     (entry,) = [entry for entry in plan(reference, backend, alignment) if entry.tensor == "y"]
-    return says_the_same(checks.of(entry).facts, [(0, 0)])
+    return is_declared_equally(checks.of(entry).facts, [(0, 0)])
 
 
 @pytest.mark.parametrize(

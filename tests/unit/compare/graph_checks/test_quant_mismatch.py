@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.api import diff
-from qdebug.compare.graph_checks.quant_mismatch import contradicted, quant_mismatch
+from qdebug.compare.graph_checks.quant_mismatch import find_contradicted_codes, quant_mismatch
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
 
@@ -151,4 +151,4 @@ def test_scales_that_are_rounded_differently_contradict_nobody():
 def test_what_no_node_writes_contradicts_nobody():
     recording, node = recorded(zero_point=0)
     assert quant_mismatch(recording, node) is not None
-    assert contradicted(recording, node) is None
+    assert find_contradicted_codes(recording, node) is None

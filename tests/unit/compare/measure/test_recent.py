@@ -24,7 +24,7 @@ class Counting(MemoryRecording):
 @pytest.fixture
 def counting():
     arrays = {(name, sample, 0): np.full(100, sample, np.float32) for name in "ab" for sample in range(3)}
-    return Counting(arrays | {("big", 0, 0): np.zeros(recordings._LARGEST + 1, np.int8)})
+    return Counting(arrays | {("big", 0, 0): np.zeros(recordings._MAX_TENSOR_BYTES + 1, np.int8)})
 
 
 def test_a_small_tensor_is_loaded_once(counting):
@@ -51,7 +51,7 @@ def test_a_constant_is_loaded_once_for_all_samples():
 
 
 def test_what_was_not_asked_for_lately_is_dropped_first(counting, monkeypatch):
-    monkeypatch.setattr(recordings, "_MOST_BYTES", 2 * (400 + 512))
+    monkeypatch.setattr(recordings, "_MAX_CACHED_BYTES", 2 * (400 + 512))
     kept = RecentTensors(counting)
     for name, sample in (("a", 0), ("a", 1), ("a", 0), ("b", 0)):
         kept.load(name, sample)

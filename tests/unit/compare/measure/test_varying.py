@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.compare.measure.recordings import real_where_varying
+from qdebug.compare.measure.recordings import dequantize_where_scale_varies
 from qdebug.recording.recorder import Recorder
 
 VALUES = np.random.default_rng(0).standard_normal((3, 1, 64)).astype(np.float32)
@@ -55,12 +55,12 @@ def test_one_scale_for_all_would_be_wrong():
 
 def test_a_recording_without_any_is_left_alone():
     recording = reference()
-    assert real_where_varying(recording) is recording
+    assert dequantize_where_scale_varies(recording) is recording
 
 
 def test_what_is_shown_of_a_tensor_that_varies():
     recording = backend().recording
-    shown = real_where_varying(recording)
+    shown = dequantize_where_scale_varies(recording)
     assert isinstance(shown, qdebug.Recording)
     assert shown.graph.tensors["y"].quant is None
     assert shown.graph.tensors["x"] == recording.graph.tensors["x"]

@@ -12,7 +12,7 @@ import qdebug
 from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.measure.compare import compare_pair
 from qdebug.compare.measure.pair_values import PairReader, open_pair
-from qdebug.compare.measure.recordings import real_where_varying
+from qdebug.compare.measure.recordings import dequantize_where_scale_varies
 from qdebug.recording.recorder import Recorder
 
 F32 = np.float32
@@ -116,7 +116,7 @@ def test_scales_that_vary_do_not_make_codes_equal():
                 rec.put("x", np.zeros(1, F32))
                 rec.put("y", codes, node="n", op="Custom", inputs=("x",), scale=F32(0.26 + sample))
         recordings.append(rec.recording)
-    shown = real_where_varying(recordings[0])
+    shown = dequantize_where_scale_varies(recordings[0])
     assert (shown.load("y").dtype, shown.graph.tensors["y"].dtype) == (np.float64, "float64")
     _, found = metrics(*recordings)
     assert found.mismatches == 2

@@ -5,7 +5,7 @@ import pytest
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.attribute.birth import Birth, BirthRule
 from qdebug.compare.policy import verdict
-from qdebug.compare.result.nonfinite import nonfinite_of
+from qdebug.compare.result.nonfinite import find_nonfinite_origin
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, Node
@@ -45,19 +45,19 @@ LADDER = net(["a: x", "b: a", "c: a b", "d: c", "e: x", "y: d e"], "y")
 
 
 def test_the_path_is_the_shortest_and_begins_where_it_is_born():
-    found = nonfinite_of(results(LADDER, spoilt="abcdy", births="a"), LADDER)
+    found = find_nonfinite_origin(results(LADDER, spoilt="abcdy", births="a"), LADDER)
     assert (found.path, found.output, found.left_out) == (("a", "c", "d", "y"), "y", 0)
 
 
 def test_of_several_births_above_the_output_the_first_one_counts():
-    found = nonfinite_of(results(LADDER, spoilt="abcdey", births="ae"), LADDER)
+    found = find_nonfinite_origin(results(LADDER, spoilt="abcdey", births="ae"), LADDER)
     assert found.born.node == "a"
-    found = nonfinite_of(results(LADDER, spoilt="aey", births="ae"), LADDER)  # that of a ends there
+    found = find_nonfinite_origin(results(LADDER, spoilt="aey", births="ae"), LADDER)  # that of a ends there
     assert (found.born.node, found.path) == ("e", ("e", "y"))
 
 
 def test_a_birth_that_reaches_no_output_is_followed_as_far_as_it_goes():
-    found = nonfinite_of(results(LADDER, spoilt="abc", births="a"), LADDER)
+    found = find_nonfinite_origin(results(LADDER, spoilt="abc", births="a"), LADDER)
     assert (found.path, found.output) == (("a", "c"), None)
     assert (
         "It ends after 'c' and reaches no output."
@@ -67,10 +67,10 @@ def test_a_birth_that_reaches_no_output_is_followed_as_far_as_it_goes():
 
 @pytest.mark.parametrize("spoilt", ["", "abcdy"])
 def test_where_no_birth_is_known_nothing_is_said(spoilt):
-    assert nonfinite_of(results(LADDER, spoilt=spoilt, births=""), LADDER) is None
+    assert find_nonfinite_origin(results(LADDER, spoilt=spoilt, births=""), LADDER) is None
 
 
 def test_tensors_that_were_not_compared_do_not_end_the_path():
     table = results(LADDER, spoilt="abcdy", births="a")
     compared = ResultTable([node for node in table.nodes if node.node not in ("c", "b")])
-    assert nonfinite_of(compared, LADDER).path == ("a", "d", "y")
+    assert find_nonfinite_origin(compared, LADDER).path == ("a", "d", "y")

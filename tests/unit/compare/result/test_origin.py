@@ -5,7 +5,7 @@ from dataclasses import replace
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.policy import verdict
 from qdebug.compare.result.node_result import is_beyond
-from qdebug.compare.result.origin import largest_fall, path_to_origin
+from qdebug.compare.result.origin import find_largest_fall, path_to_origin
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, Node
@@ -130,7 +130,7 @@ def test_the_first_codes_of_a_net_are_no_fall_but_what_they_lose_too_much_is():
             result(at, Status.WITHIN, metrics=replace(stats_of(10 ** (-level / 20)), sqnr_db=level))
             for at, level in enumerate(levels)
         ]
-        found = largest_fall(ResultTable(nodes), chain(len(levels)), len(levels) - 1)
+        found = find_largest_fall(ResultTable(nodes), chain(len(levels)), len(levels) - 1)
         return None if found is None else found[1].node
 
     assert falls(140.0, 40.0, 35.0, 24.0, 22.0) == "n3"

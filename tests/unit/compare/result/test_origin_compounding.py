@@ -8,7 +8,7 @@ import pytest
 
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.policy import verdict
-from qdebug.compare.result.origin import compounding_nodes, with_gain
+from qdebug.compare.result.origin import find_compounding_nodes, with_gain
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, Node
@@ -59,14 +59,14 @@ def named(found):
 
 def test_a_gain_far_above_the_median_is_named_with_what_is_usual():
     results, graph = chain([*USUAL, 8.0, 1.0])
-    (found,) = compounding_nodes(ResultTable(results), graph)
+    (found,) = find_compounding_nodes(ResultTable(results), graph)
     assert (found.node, found.op, found.tensor, found.gain, found.nodes) == ("n5", "Conv", "t5", 8.0, 7)
     assert found.usual == pytest.approx(1.0)
 
 
 def test_the_largest_excess_comes_first():
     results, graph = chain([*USUAL, 4.0, 16.0, *USUAL])
-    assert named(compounding_nodes(ResultTable(results), graph)) == ["n6", "n5"]
+    assert named(find_compounding_nodes(ResultTable(results), graph)) == ["n6", "n5"]
 
 
 @pytest.mark.parametrize(
@@ -81,23 +81,25 @@ def test_the_largest_excess_comes_first():
 )
 def test_what_is_not_unusual_is_not_named(gains):
     results, graph = chain(gains)
-    assert compounding_nodes(ResultTable(results), graph) == ()
+    assert find_compounding_nodes(ResultTable(results), graph) == ()
 
 
 def test_a_node_that_adds_the_error_itself_is_no_compounding_one():
     results, graph = chain([*USUAL, 8.0, 1.0])
     own = replace(results[5], introduced=results[5].propagated, propagated=results[5].introduced)
-    assert compounding_nodes(ResultTable([*results[:5], own, results[6]]), graph) == ()
+    assert find_compounding_nodes(ResultTable([*results[:5], own, results[6]]), graph) == ()
     unknown = replace(results[5], introduced=None, propagated=None)
-    assert compounding_nodes(ResultTable([*results[:5], unknown, results[6]]), graph) == (), "it may add it all itself"
+    assert find_compounding_nodes(ResultTable([*results[:5], unknown, results[6]]), graph) == (), (
+        "it may add it all itself"
+    )
 
 
 def test_only_error_that_reaches_an_output_counts():
     results, graph = chain([*USUAL, 8.0, 1.0], outputs=["t4"])
-    assert compounding_nodes(ResultTable(results), graph) == ()
+    assert find_compounding_nodes(ResultTable(results), graph) == ()
     faded, graph = chain([*USUAL, 8.0, 1.0, 1.0])
     small = replace(faded[5], metrics=stats_of(1e-9))
-    assert compounding_nodes(ResultTable([*faded[:5], small, *faded[6:]]), graph) == ()
+    assert find_compounding_nodes(ResultTable([*faded[:5], small, *faded[6:]]), graph) == ()
 
 
 def test_operators_are_compared_with_their_kind_alone():
@@ -108,18 +110,18 @@ def test_operators_are_compared_with_their_kind_alone():
         inputs=graph.inputs,
         outputs=graph.outputs,
     )
-    assert named(compounding_nodes(ResultTable(results), mixed)) == ["n5"]
+    assert named(find_compounding_nodes(ResultTable(results), mixed)) == ["n5"]
     apart = Graph(
         [replace(node, op="Softmax" if node.name == "n5" else "Conv") for node in graph.nodes],
         inputs=graph.inputs,
         outputs=graph.outputs,
     )
-    assert compounding_nodes(ResultTable(results), apart) == ()
+    assert find_compounding_nodes(ResultTable(results), apart) == ()
 
 
 def test_the_verdict_says_so_in_a_sentence():
     results, graph = chain([*USUAL, 4.0, 16.0, *USUAL])
-    summed = verdict(ResultTable(results), (), compounding=compounding_nodes(ResultTable(results), graph))
+    summed = verdict(ResultTable(results), (), compounding=find_compounding_nodes(ResultTable(results), graph))
     assert summed.sentence.endswith(
         "Conv 'n6' amplifies the error of its input 16 times (the median of Conv in this network is "
         "1.02); so does 1 more node."
@@ -132,7 +134,7 @@ def test_a_change_of_units_is_no_compounding():
     results, graph = chain([*USUAL, 8.0, 1.0])
     before = results[4].metrics
     in_other_units = replace(results[5], metrics=before, propagated=before)  # eight times the error, and the signal
-    assert compounding_nodes(ResultTable([*results[:5], in_other_units, *results[6:]]), graph) == ()
+    assert find_compounding_nodes(ResultTable([*results[:5], in_other_units, *results[6:]]), graph) == ()
 
 
 def test_what_a_node_adds_itself_is_no_gain():

@@ -79,7 +79,7 @@ def hands_on_more(node):
         ("partial", lambda node: bool(node.note) and (node.basis == "full" or node.lacking)),
         ("carried", lambda node: math.inf if node.status is Status.INCOMPARABLE else relative(node.metrics)),
         ("introducing", adds_as_much),
-        ("handing_on", hands_on_more),
+        ("passing_on", hands_on_more),
     ],
 )
 def test_a_column_says_of_each_what_its_result_says(nodes, name, of_one):
@@ -91,8 +91,8 @@ def test_a_column_says_of_each_what_its_result_says(nodes, name, of_one):
 def test_columns_by_a_value(nodes):
     of = ResultTable(nodes)
     for status in Status:
-        assert of.having(status).tolist() == [node.status is status for node in nodes]
-    assert of.on("stats").tolist() == [node.basis == "stats" for node in nodes]
+        assert of.has_status(status).tolist() == [node.status is status for node in nodes]
+    assert of.has_basis("stats").tolist() == [node.basis == "stats" for node in nodes]
     for part in ("metrics", "introduced", "propagated"):
         assert of.relative(part).tolist() == [relative(getattr(node, part)) for node in nodes]
 
