@@ -29,12 +29,17 @@ def copied_elements(
         if operand.ndim == 0 or operand.dtype != recorded.dtype:
             continue
         recorded_sources, right_sources = (_sources(array[wrong], operand) for array in (recorded, right))
+        positions = np.flatnonzero(wrong)
         is_known = (recorded_sources >= 0) & (right_sources >= 0)
         if (
             not np.any(recorded_sources == _NOWHERE)
             and np.unique(recorded_sources[is_known]).size >= CAUSE_MIN_DISTINCT_VALUES
         ):
-            yield _sentence(name, operand.shape, recorded_sources[is_known], right_sources[is_known])
+            starts = np.unique(recorded_sources[is_known] - positions[is_known])
+            if starts.size == 1:
+                yield f"wrong elements are those of {name!r} in memory order, from element {starts[0]} on"
+            else:
+                yield _sentence(name, operand.shape, recorded_sources[is_known], right_sources[is_known])
 
 
 def _sources(values: np.ndarray, operand: np.ndarray) -> np.ndarray:

@@ -271,8 +271,8 @@ def functions_as_mistakes(
         recorded: Its recorded result, which shows the bounds.
         operands: Its inputs.
     """
-    low, high = float(recorded.min(initial=np.inf)), float(recorded.max(initial=-np.inf))
-    if right.dtype.kind == "f" and low < high:
+    if right.dtype.kind == "f" and np.unique(recorded).size > 1:
+        low, high = float(recorded.min()), float(recorded.max())
         text = f"the result is clipped below {_number_text(low)} and above {_number_text(high)}"
         yield _as_mistake(node, text, np.clip(right, low, high))
     sources = {"what it should be": right}

@@ -65,6 +65,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         _selections_by_unsigned_order(node, values),
         _softmax_in_blocks(node, values),
         _wrong_starts(node, values),
+        _wrong_constants_of_gelu(node, values),
         _padding_of_flattened_axes(node, values),
     )
     for family in families:
@@ -219,6 +220,26 @@ def _wrong_functions(node: Node) -> Iterator[Mistake]:
     if gate is not None and gate.attrs:
         likely = f"it computes only its {gate.op}, without the factor {node.inputs[0]!r}"
         yield Mistake(likely=likely, node=replace(node, op=gate.op, attrs=gate.attrs), values={})
+
+
+def _wrong_constants_of_gelu(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield a Gelu with wrong constants: exchanged, left out, or without the root of 2."""
+    data = values.get(node.inputs[0]) if node.op == "Gelu" and node.inputs else None
+    if data is None or data.dtype.kind != "f":
+        return
+    x = data.astype(np.float64)
+    root, cubic = np.sqrt(2 / np.pi), 0.044715  # Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
+    inner = {
+        "the two constants of its tanh form are exchanged": cubic * (x + root * x**3),
+        "the cubic term of its tanh form is left out": root * x,
+        "the factor sqrt(2 / pi) of its tanh form is left out": x + cubic * x**3,
+        "the cubic term of its tanh form is not scaled by sqrt(2 / pi)": root * x + cubic * x**3,
+    }
+    results = {likely: 0.5 * x * (1 + np.tanh(values)) for likely, values in inner.items()}
+    erf = run_node(replace(node, op="Erf", attrs={}), {node.inputs[0]: x})[node.outputs[0]]
+    results["its input is not divided by sqrt(2) before the error function"] = 0.5 * x * (1 + erf)
+    for likely, result in results.items():
+        yield Mistake(likely=likely, node=node, values={}, after=always(result.astype(data.dtype)))
 
 
 _MICROSOFT_DOMAIN = "com.microsoft"

@@ -44,7 +44,7 @@ class Mistake:
     is_rounding: bool = False
 
 
-MISFITS = (ValueError, IndexError)
+MISFITS = (ValueError, IndexError, ArithmeticError)
 """Exceptions of numpy for a mistake that does not fit the shapes of a node. Too many cases to check beforehand."""
 
 

@@ -164,7 +164,7 @@ class SegmentFinder:
         graph, casts = self._ref.recording.graph, list[Node]()
         while output not in feeds:
             producer = graph.producer(output)
-            if producer is None or not _is_cast(producer):
+            if producer is None or not _is_cast(producer) or not producer.inputs:
                 return ()
             casts.insert(0, producer)
             output = producer.inputs[0]

@@ -1,4 +1,4 @@
-"""Checks how a node with 16-bit or 8-bit float results rounds, compared with the reference's node.
+"""Checks how a quantizer, or a node with 16-bit or 8-bit float results, rounds.
 
 A node that truncates may stay within a limit on the size of its error. But all its errors have one sign, so they add up
 along the network, whereas errors of rounding to nearest cancel.
@@ -7,7 +7,7 @@ along the network, whereas errors of rounding to nearest cancel.
 from __future__ import annotations
 
 from qdebug.compare.evidence.evidence import Evidence
-from qdebug.compare.evidence.output_rounding import OutputRounding
+from qdebug.compare.evidence.output_rounding import CutQuotients, OutputRounding
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.model.thresholds.explanation import ONE_SIDED_MIN_MEAN
 
@@ -18,6 +18,8 @@ _UNIT = "units in the last place"
 
 def one_sided(evidence: Evidence) -> Finding | None:
     """Find rounding errors that have one sign, or roundings in other positions than in the reference."""
+    if evidence.cut_quotients is not None:
+        return _cut_finding(evidence.name, evidence.cut_quotients)
     backend = evidence.rounding
     if backend is None:
         return None
@@ -34,6 +36,23 @@ def one_sided(evidence: Evidence) -> Finding | None:
     sentence = ", ".join(differing) + (", unlike in the reference" if others else "")
     role = FindingRole.CAUSE if evidence.diverges else FindingRole.NOTE
     return Finding(kind=FindingKind.ROUNDING, role=role, node=evidence.name, sentence=sentence, evidence=str(named))
+
+
+def _cut_finding(name: str, cut: CutQuotients) -> Finding:
+    share = cut.differing / cut.elements
+    sentence = (
+        f"its quotients are {cut.words}, not rounded to nearest, in {cut.elements:,} of {cut.elements:,} elements; "
+        f"{cut.differing:,} codes are off by one"
+    )
+    return Finding(
+        kind=FindingKind.ONE_SIDED,
+        role=FindingRole.BREACH,
+        node=name,
+        sentence=sentence,
+        amount=share,
+        limit=ONE_SIDED_MIN_MEAN,
+        unit="LSB on average",
+    )
 
 
 def _one_sided_finding(name: str, backend: OutputRounding, reference: OutputRounding | None) -> Finding:

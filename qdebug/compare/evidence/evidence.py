@@ -55,6 +55,7 @@ class Evidence(MeasuredTensor):
 
     rounding = cached_property(output_rounding.backend_rounding)
     reference_rounding = cached_property(output_rounding.reference_rounding)
+    cut_quotients = cached_property(output_rounding.cut_quotients)
     short_format = cached_property(number_formats.short_format)
     overflow = cached_property(number_formats.overflow)
     selection_margins = cached_property(selection_margins.selection_margins)

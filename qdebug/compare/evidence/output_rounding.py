@@ -1,4 +1,4 @@
-"""How a node rounds its 16-bit or 8-bit float results: where, in which direction, and with which errors."""
+"""How a node rounds: results in a short float format, by position, direction and error; a quantizer, its quotients."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.arithmetic.floats.search import PlacementFinding
-from qdebug.compare.attribute.backend_replay import inputs_of
+from qdebug.arithmetic.presets import is_known
+from qdebug.compare.attribute.backend_replay import inputs_of, real_values
 from qdebug.compare.evidence.measured_tensor import MeasuredTensor
 from qdebug.compare.explaining.float_band import output_format
 from qdebug.compare.explaining.placements import find_placement, jointly_moved_axes
-from qdebug.errors import KernelError, NotRecordedError
-from qdebug.model import Node, Recording
-from qdebug.model.thresholds.explanation import ROUNDED_ELSEWHERE_MIN_SHARE
+from qdebug.errors import KernelError, NotRecordedError, QdebugError
+from qdebug.model import Node, Recording, operators
+from qdebug.model.dtypes import is_integer
+from qdebug.model.thresholds.explanation import ONE_SIDED_MIN_DEVIATIONS, ROUNDED_ELSEWHERE_MIN_SHARE
+from qdebug.numerics.affine import quantize
 from qdebug.numerics.float_rounding import FLOAT_ROUNDINGS
+from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.numerics.rounding_errors import RoundingErrors
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_form
 
-__all__ = ["OutputRounding", "backend_rounding", "reference_rounding"]
+__all__ = ["CutQuotients", "OutputRounding", "backend_rounding", "cut_quotients", "reference_rounding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,21 @@ class OutputRounding:
         named = None if self.placement is None else self.placement.named
         words = () if named is None else (named.rounding, *(word for _, word in named.edges))
         return named is None or any(FLOAT_ROUNDINGS[word].biased for word in words if word in FLOAT_ROUNDINGS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutQuotients:
+    """A quantizer that reproduces all its codes if it cuts quotients off instead of rounding them.
+
+    Args:
+        words: How it cuts them off.
+        differing: Number of codes that rounding to nearest does not give.
+        elements: Number of all codes.
+    """
+
+    words: str
+    differing: int
+    elements: int
 
 
 def backend_rounding(measured: MeasuredTensor) -> OutputRounding | None:
@@ -139,3 +158,32 @@ def _computed_and_recorded(
 def _widen_to_float32(array: np.ndarray) -> np.ndarray:
     """Return real numbers in float32, so that a kernel does not round its result to a shorter format."""
     return array if array.dtype.kind in "iub" or array.dtype == np.float64 else array.astype(np.float32)
+
+
+def cut_quotients(measured: MeasuredTensor) -> CutQuotients | None:
+    """Return how the backend's quantizer cuts its quotients off, if no known runtime does, or else None."""
+    node, quant, reproduced = measured.node, measured.entry.quant, measured.reproduced
+    if node is None or measured.stats is None or not measured.stats.mismatches or quant is None:
+        return None
+    if not operators.plain(node).quantizes or not is_integer(quant.dtype):
+        return None
+    if reproduced is not None and reproduced.variant is not None and is_known(reproduced.variant):
+        return None
+    cutting = {name: rounding.words for name, rounding in ROUNDINGS.items() if rounding.cuts}
+    differing = elements = 0
+    try:
+        for place in measured._places:
+            values = real_values(measured._runs.backend, node.inputs[0], place)
+            codes = measured._runs.backend.load(measured.entry.tensor, *place)
+            cutting = {
+                name: words for name, words in cutting.items() if np.array_equal(quantize(values, quant, name), codes)
+            }
+            if not cutting:
+                return None
+            differing += np.count_nonzero(quantize(values, quant) != codes)
+            elements += codes.size
+    except QdebugError:  # the input was not recorded
+        return None
+    if differing < ONE_SIDED_MIN_DEVIATIONS**2:
+        return None
+    return CutQuotients(words=next(iter(cutting.values())), differing=int(differing), elements=elements)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from qdebug.arithmetic.mistakes.mistake import MISFITS
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.search import SearchResult
 from qdebug.compare.explaining.claims import EVERY, LIKELY
@@ -53,12 +54,15 @@ def further_cause(
         cause = case.cause_of_codes() if coded else case.cause_of_numbers()
     except NotRecordedError:  # the node ends a fused layer, whose inner tensors were not recorded
         cause = None
-    except (KernelError, UsageError):
+    except (KernelError, UsageError, *MISFITS):
         return None
     if cause is not None or not in_layer:
         return cause
     layers = recording if isinstance(recording, WithFused) else WithFused(recording)
-    inside = cause_inside(layers, node, tensor, places)
+    try:
+        inside = cause_inside(layers, node, tensor, places)
+    except MISFITS:
+        return None
     return None if inside is None else f"{LIKELY}{inside}"
 
 

@@ -16,6 +16,7 @@ from qdebug.arithmetic.floats.recipes import RECIPES, Along
 from qdebug.arithmetic.floats.search import Observation, PlacementFinding, search_placements
 from qdebug.arithmetic.floats.steps import Step, source
 from qdebug.arithmetic.mistakes.accumulation import short_sums
+from qdebug.arithmetic.mistakes.mistake import MISFITS
 from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation, RunnerUp
@@ -79,7 +80,7 @@ def find_placement(
     try:
         observations = [expression.observe(place) for place in at]
         return search_placements(observations, short) if observations else None
-    except (KernelError, NotRecordedError, ValueError, IndexError):
+    except (KernelError, NotRecordedError, *MISFITS):
         return None
 
 

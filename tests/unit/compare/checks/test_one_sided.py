@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import qdebug
 from qdebug.api import diff, explain
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.numerics.float_rounding import round_float
@@ -208,3 +209,29 @@ def test_errors_that_a_cumulative_sum_hands_on_count_once():
     right = np.cumsum(x, 1, dtype=np.float64).astype(np.float32)
     runs = [MemoryRecording.single(graph, arrays | {"y": y}) for y in (right, np.stack(sums, 1))]
     assert not [each for each in diff(*runs)["sum"].findings if each.kind == "one_sided"]
+
+
+def quantized(compute):
+    """Record a quantizer whose codes are computed from quotients."""
+    x, scale = np.random.default_rng(6).normal(size=(20, 50)).astype(np.float32), np.float32(0.03)
+    codes = np.clip(compute(x / scale) - 5, -128, 127).astype(np.int8)
+    with qdebug.Recorder(None, backend="chip") as recorder:
+        recorder.put("x", x)
+        recorder.put(
+            "q", codes, node="quantize", op="QuantizeLinear", inputs=("x",), scale=scale, zero_point=np.int8(-5)
+        )
+        recorder.outputs("q")
+    return recorder.recording
+
+
+@pytest.mark.parametrize(("compute", "words"), [(np.trunc, "cut off"), (np.floor, "rounded down")])
+def test_a_quantizer_that_does_not_round_to_nearest_fails(compute, words):
+    result = diff(quantized(np.rint), quantized(compute))
+    assert result["quantize"].status == "diverged"
+    (finding,) = [each for each in result["quantize"].findings if each.kind == "one_sided"]
+    assert f"its quotients are {words}, not rounded to nearest, in 1,000 of 1,000 elements" in finding.sentence
+
+
+@pytest.mark.parametrize("compute", [lambda v: np.floor(v + np.float32(0.5)), lambda v: np.rint(v * 0.9999)])
+def test_a_quantizer_that_rounds_to_nearest_passes(compute):
+    assert diff(quantized(np.rint), quantized(compute))["quantize"].status in ("within", "identical")
