@@ -180,10 +180,10 @@ def cut_quotients(measured: MeasuredTensor) -> CutQuotients | None:
             }
             if not cutting:
                 return None
-            differing += np.count_nonzero(quantize(values, quant) != codes)
+            differing += int(np.count_nonzero(quantize(values, quant) != codes))
             elements += codes.size
     except QdebugError:  # the input was not recorded
         return None
     if differing < ONE_SIDED_MIN_DEVIATIONS**2:
         return None
-    return CutQuotients(words=next(iter(cutting.values())), differing=int(differing), elements=elements)
+    return CutQuotients(words=next(iter(cutting.values())), differing=differing, elements=elements)
