@@ -89,7 +89,7 @@ def programs(unit: Unit, sums: HeavyPart) -> Iterator[Variant]:
 
 
 def other_endings(variant: Variant) -> Iterator[Variant]:
-    """Yield a variant with every other ending of its program."""
+    """Yield the variant with each of the alternative endings of its program."""
     if parse_steps("zp,sat") == variant.requantize[-2:]:
         for end in ("sat",) if variant.multiplier.real else ("sat", "sat16,zp,sat"):
             yield replace(variant, requantize=(*variant.requantize[:-2], *parse_steps(end)))

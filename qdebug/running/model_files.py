@@ -97,7 +97,7 @@ def record_runs(
         reference_run = recorded_reference
     else:
         reference_run = reference
-        # For a recording in memory, the unreadable Path() prevents a note of sources, so the runs are never pruned.
+        # For a recording in memory, Path() cannot be read, so no sources are noted and the runs are never pruned.
         files.append(getattr(reference, "path", Path()))
     with opened_recording(reference_run) as recording:
         given_by_reference = load_recorded_inputs(recording, title=title, extra=inputs)

@@ -104,7 +104,7 @@ class RecordedGraph:
         self.names = decode_texts(tables, tables["tensors"]["name"])
         self.rows = {name: row for row, name in enumerate(self.names)}
         if len(self.rows) < len(self.names):
-            raise ValueError("two tensors have one name")
+            raise ValueError("two tensors have the same name")
         self.constant = constant_tensors(tables).tobytes()
         self._undecoded: tuple[Tables, Mapping[str, Any]] | None = (tables, run)
         self._decoding = Lock()
