@@ -243,9 +243,11 @@ class _SuspectNode:
         if terms is not None and float(terms[birth.index]) > largest:
             return replace(birth, rule=BirthRule.SUM_OVERFLOW, format=name, largest=largest)
         largest, name = _format_limit(recorded_values, math.inf)
-        if self._overflows_inside(recorded_values, largest):
+        if self._overflows_inside(recorded_values, computed_values, largest):
             operand_name = next(iter(self._real_names))
-            operand = BirthOperand(tensor=operand_name, value=float(self._backend_inputs[operand_name][birth.index]))
+            values = self._backend_inputs[operand_name]
+            value = float(values.max() if self._row.reduces else values[birth.index])
+            operand = BirthOperand(tensor=operand_name, value=value)
             return replace(birth, rule=BirthRule.INSIDE_OVERFLOW, operands=(operand,), format=name, largest=largest)
         short = self._format_of_sums(recorded_values)
         if short is not None:
@@ -267,11 +269,14 @@ class _SuspectNode:
         is_conclusive = min(np.count_nonzero(is_bad), np.count_nonzero(~is_bad)) >= CAUSE_MIN_DISTINCT_VALUES
         return next(fitting, None) if is_conclusive else None
 
-    def _overflows_inside(self, recorded_values: np.ndarray, largest: float) -> bool:
-        """Return whether a one-operand function is non-finite exactly where its operand's exponential overflows."""
+    def _overflows_inside(self, recorded_values: np.ndarray, computed_values: np.ndarray, largest: float) -> bool:
+        """Return whether a one-operand function is non-finite exactly where its operand's exponential overflows.
+
+        The logarithm of a sum of exponentials overflows where it exceeds the logarithm of the largest number.
+        """
         if not self._row.through_exp or len(self._real_names) != 1:
             return False
-        values = self._backend_inputs[next(iter(self._real_names))]
+        values = computed_values if self._row.reduces else self._backend_inputs[next(iter(self._real_names))]
         if values.shape != recorded_values.shape:
             return False
         overflows = np.abs(values.astype(np.float64)) > math.log(largest)

@@ -19,6 +19,7 @@ from qdebug.model.thresholds.explanation import FUSED_MAX_NODES
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.model.view import View
 from qdebug.numerics.affine import dequantize
+from qdebug.numerics.short_formats import ShortFormat
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel, run_node
@@ -203,11 +204,26 @@ class WithFused(View):
                 largest = max([largest, *(float(np.linalg.norm(each.astype(np.float64))) for each in values)])
         return count * FLOAT32_UNIT_ROUNDOFF * largest
 
+    def change_by_rounding(self, node: Node, sample: int, step: int, short: ShortFormat) -> float:
+        """Return the norm by which a node's result changes if all tensors inside its layer are rounded to a format."""
+        names, output = dict.fromkeys(filter(None, node.inputs)), node.outputs[0]
+        values = {name: self.load(name, sample, step) for name in names}
+        rounded_values = dict(values)
+        for name in names:
+            chain = self.chain(name)
+            if chain is not None:
+                rounded_values[name] = self._compute(chain, name, sample, step, short)
+        exact, rounded = (self.run(node, each)[output].astype(np.float64) for each in (values, rounded_values))
+        return float(np.linalg.norm(exact - rounded))
+
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
         """Return dtype, shape and hash of recorded values, or None for values that were not recorded."""
         return None if self.chain(tensor) is not None else self._recording.outline(tensor, sample, step)
 
-    def _compute(self, chain: Chain, tensor: str, sample: int, step: int) -> np.ndarray:
+    def _compute(
+        self, chain: Chain, tensor: str, sample: int, step: int, short: ShortFormat | None = None
+    ) -> np.ndarray:
+        """Compute a tensor inside a layer. With a short format, each node's real result is rounded to it."""
         nodes = [self._with_unquantized_inputs(node, chain.unquantized_inputs) for node in chain.nodes]
         target = chain.unquantized_inputs.get(tensor, tensor)
 
@@ -217,7 +233,10 @@ class WithFused(View):
                 name: computed_tensors[name] if name in computed_tensors else self._recording.load(name, sample, step)
                 for name in names
             }
-            return self.run(node, values)
+            outputs = self.run(node, values)
+            if short is None:
+                return outputs
+            return {name: short.rounded(each) if each.dtype == np.float32 else each for name, each in outputs.items()}
 
         with recorded_limits(self._recording, (sample, step)):
             result = run_nodes(nodes, (target,), run).get(target)

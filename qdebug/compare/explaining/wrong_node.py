@@ -48,7 +48,7 @@ from qdebug.model.thresholds.explanation import (
     FURTHER_CAUSE_MIN_EQUAL_CODES,
     OUTLIER_ERROR_RATIO,
 )
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK, ROUNDING_SUM_FACTOR
 from qdebug.numerics.affine import dequantize, fake_quantize
 from qdebug.numerics.short_formats import format_of
 from qdebug.replay.extents import recorded_limits
@@ -219,8 +219,9 @@ class WrongNode:
                 )
             allowed = 0.0
             if not self.has_codes:
-                allowed = rounding_norm(self._form, values, exact, recorded_values, self._opset)
-                allowed = max(allowed, self._rounding_of_layer(recorded_values, place))
+                allowed = self._rounding_of_layer(recorded_values, place)
+                if not self._later:
+                    allowed = max(allowed, rounding_norm(self._form, values, exact, recorded_values, self._opset))
             slack = OUTLIER_ERROR_RATIO * allowed / math.sqrt(max(right_result.size, 1))
             if self._quant is not None:
                 slack = float(np.max(self._quant.scale)) * (1 + LSB_SLACK)
@@ -267,7 +268,11 @@ class WrongNode:
         short_format = format_of(recorded_values, read=())
         unit = FLOAT32_UNIT_ROUNDOFF if short_format is None else short_format.unit
         last = [self._node, *self._later][-1]
-        inside = self._recording.rounding_norm(last, *place) * unit / FLOAT32_UNIT_ROUNDOFF
+        inside = (
+            self._recording.rounding_norm(last, *place)
+            if short_format is None
+            else ROUNDING_SUM_FACTOR * self._recording.change_by_rounding(last, *place, short_format)
+        )
         form, opset, values = form_of_output(self._recording, last, self._tensor, place)
         result = run_node(form, values, opset)[form.outputs[0]]
         return max(inside, allowed_error(form, values, result, opset, unit))

@@ -17,6 +17,7 @@ from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair, block_of, clamp_of
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values
 from qdebug.compare.attribute.band import finite_norm, minus, segment_share, unit_roundoff
+from qdebug.compare.attribute.code_spans import own_values
 from qdebug.compare.attribute.declared_format import declared_unit
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.attribute.rounding import scales_by_constants
@@ -34,7 +35,7 @@ from qdebug.compare.result.finding import Finding, FindingKind, graph_difference
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import AttrValue, Node, Recording, operators
 from qdebug.model.thresholds.alignment import CLEARER_CANDIDATE_MAX_ERROR_RATIO
-from qdebug.model.thresholds.verdict import DERIVED_LSB
+from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
@@ -140,7 +141,7 @@ def declared_difference(facts: TensorFacts) -> Finding:
         [node.op for node in nodes if not operators.of(node.op).converts_codes]
         for nodes in (segment.own, segment.nodes)
     )
-    same_operators = Counter(computing_ops) == Counter(reference_ops)
+    same_operators = Counter(computing_ops) == Counter(reference_ops) or _do_replays_agree(facts)
     sentence = f"{backend_text} on {inputs_text} computes something else than {reference_text} of the reference"
     if not reference_text:
         sentence = f"{backend_text} on {inputs_text} {_CHANGES_VALUES}"
@@ -164,6 +165,20 @@ def declared_difference(facts: TensorFacts) -> Finding:
 
 
 _CHANGES_VALUES = "changes values that the reference passes on unchanged"
+
+
+def _do_replays_agree(facts: TensorFacts) -> bool:
+    """Return whether the nodes of both graphs compute the same, such as a Softmax and the nodes that it stands for."""
+    if not facts.segment.nodes or not facts.places:
+        return False
+    place = facts.places[0]
+    try:
+        reference_values = facts.reference_replay(place)
+        own_result = own_values(facts.be, facts.entry.pair, facts.segment, reference_values.shape, place)
+    except (KernelError, NotRecordedError):
+        return False
+    share = 10 ** (-DEFAULT_MIN_SQNR / 20)
+    return finite_norm(minus(own_result, reference_values)) <= share * finite_norm(reference_values)
 
 
 def _find_lossy_cast(facts: TensorFacts) -> Finding | None:

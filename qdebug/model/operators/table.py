@@ -362,7 +362,8 @@ def _reductions() -> Iterator[Operator]:
     yield replace(reduction, name="ReduceMin", words="amin reducemin")
     yield replace(reduction, name="ReduceProd", words="prod reduceprod")
     yield from _rows_like(reduction, "ReduceL1 ReduceSumSquare")
-    yield from _rows_like(replace(reduction, real_inside=True), "ReduceL2 ReduceLogSum ReduceLogSumExp")
+    yield from _rows_like(replace(reduction, real_inside=True), "ReduceL2 ReduceLogSum")
+    yield replace(reduction, name="ReduceLogSumExp", real_inside=True, through_exp=True)
     resize = Operator(name="", family="Resize", resizes=True, real_inside=True, unit="resize", data=_FIRST)
     yield replace(
         resize, name="Resize", folds=True,
