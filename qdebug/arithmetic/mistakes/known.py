@@ -20,6 +20,7 @@ from qdebug.arithmetic.mistakes.mistake import Mistake, always, applicable, with
 from qdebug.arithmetic.mistakes.normalization import normalization_mistakes, other_windows
 from qdebug.arithmetic.mistakes.packed import packed_mistakes
 from qdebug.arithmetic.mistakes.scales import late_zero_points
+from qdebug.arithmetic.mistakes.windows import with_explicit_pads
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Sums
 from qdebug.numerics.short_formats import SHORT_FORMATS
@@ -65,6 +66,9 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
     )
     for family in families:
         yield from applicable(family)
+    explicit = with_explicit_pads(node, values)
+    if explicit is not None:
+        yield from mistakes(explicit, values, opset)
 
 
 def _overflowing_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

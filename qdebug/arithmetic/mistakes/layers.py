@@ -66,6 +66,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         _softmax_in_blocks(node, values),
         _wrong_starts(node, values),
         _wrong_constants_of_gelu(node, values),
+        _linear_for_negative_numbers(node, values),
         _padding_of_flattened_axes(node, values),
     )
     for family in families:
@@ -220,6 +221,18 @@ def _wrong_functions(node: Node) -> Iterator[Mistake]:
     if gate is not None and gate.attrs:
         likely = f"it computes only its {gate.op}, without the factor {node.inputs[0]!r}"
         yield Mistake(likely=likely, node=replace(node, op=gate.op, attrs=gate.attrs), values={})
+
+
+def _linear_for_negative_numbers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield an Elu or Selu whose exponential is missing, so that it is a LeakyRelu with the same factors."""
+    data = values.get(node.inputs[0]) if node.op in ("Elu", "Selu") and node.inputs else None
+    if data is None or data.dtype.kind != "f":
+        return
+    defaults = {"alpha": 1.0, "gamma": 1.0} if node.op == "Elu" else {"alpha": 1.67326319, "gamma": 1.05070102}
+    alpha, gamma = (float(str(node.attrs.get(name, default))) for name, default in defaults.items())
+    result = gamma * np.where(data > 0, data, alpha * data)
+    likely = "negative numbers are multiplied by alpha, without the exponential, as in LeakyRelu"
+    yield Mistake(likely=likely, node=node, values={}, after=always(result.astype(data.dtype)))
 
 
 def _wrong_constants_of_gelu(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

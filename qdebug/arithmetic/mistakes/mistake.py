@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from qdebug.errors import KernelError
 from qdebug.model import Node
 
 __all__ = ["MISFITS", "Mistake", "always", "applicable", "without_inputs"]
@@ -62,7 +63,7 @@ def applicable(candidates: Iterator[Mistake]) -> Iterator[Mistake]:
 
     Losing the mistakes after it only means that a cause may not be found.
     """
-    with suppress(*MISFITS):
+    with suppress(KernelError, *MISFITS):
         yield from candidates
 
 

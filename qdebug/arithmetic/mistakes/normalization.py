@@ -5,6 +5,7 @@ They are based on public bug reports, like those in `qdebug.arithmetic.mistakes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -16,8 +17,10 @@ from qdebug.arithmetic.mistakes.layers import empty_lanes, scale_and_bias_slots
 from qdebug.arithmetic.mistakes.mistake import Mistake, always
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
+from qdebug.model.thresholds.rounding import ROUNDING_SUM_FACTOR
+from qdebug.numerics.short_formats import SHORT_FORMATS, SINGLE
 
-__all__ = ["normalization_mistakes", "other_windows"]
+__all__ = ["cancelled_variance", "normalization_mistakes", "other_windows"]
 
 
 def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -157,6 +160,51 @@ def _wrong_statistics(
             yield likely, (shaped - mean_of_all) / deviation
         if np.any(own_power < epsilon):  # otherwise it has the effect of epsilon = 0, which is tried too
             yield "the variance is at least epsilon, without adding it", own / np.sqrt(np.maximum(own_power, epsilon))
+
+
+def cancelled_variance(node: Node, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> str | None:
+    """Return the format in which the variance was computed as E[x^2] - E[x]^2, or None if that is not the mistake.
+
+    Each row is then off by one factor, which implies its variance. The rounding of the two squares bounds how far that
+    variance is off, and rows with a small mean are right. How the squares are rounded depends on the order of the sums,
+    so the result itself is not predicted.
+
+    Args:
+        node: The node's real form.
+        values: Its inputs.
+        recorded: Its recorded result.
+    """
+    data, epsilon = values[node.inputs[0]], node.attrs.get("epsilon", 1e-5)
+    placed = _statistics_shape(node, data.astype(np.float64)) if scale_and_bias_slots(node) is not None else None
+    if placed is None or not isinstance(epsilon, int | float) or operators.plain(node).name == "RMSNormalization":
+        return None
+    shaped, axes = placed
+    mean, variance = shaped.mean(axes, keepdims=True), shaped.var(axes, keepdims=True)
+    right = (shaped - mean) / np.sqrt(variance + epsilon)
+    shape = data.shape
+    zero, one = (_scaled_and_biased(node, values, np.full(shape, number)) for number in (0.0, 1.0))
+    scale, bias = one.astype(np.float64) - zero, zero.astype(np.float64)
+    with np.errstate(all="ignore"):
+        normalized = np.where(scale != 0, (recorded - bias) / scale, 0.0).reshape(shaped.shape)
+        right = np.where((scale != 0).reshape(shaped.shape), right, 0.0)
+        factor = (normalized * right).sum(axes, keepdims=True) / np.square(right).sum(axes, keepdims=True)
+        rest = np.linalg.norm(normalized - factor * right) / np.linalg.norm(normalized)
+        error = (variance + epsilon) / np.square(factor) - epsilon - variance
+    if not np.isfinite(error).all() or not rest < _MAX_REST_BESIDE_FACTORS:
+        return None
+    if np.ptp(error) < np.abs(error).max():  # errors of one sign and size: another epsilon, not rounding
+        return None
+    count = prod(shaped.shape[axis] for axis in axes)
+    for short in (SINGLE, *reversed(SHORT_FORMATS)):
+        bound = ROUNDING_SUM_FACTOR * math.sqrt(count) * short.unit * (np.square(mean) + variance)
+        is_wrong = np.abs(error) > ROUNDING_SUM_FACTOR * math.sqrt(count) * short.unit * variance
+        if (np.abs(error) <= bound).all() and is_wrong.any():
+            return short.name
+    return None
+
+
+_MAX_REST_BESIDE_FACTORS = 2.0**-8
+"""Relative norm of what factors of rows leave unexplained: the rounding of results to bfloat16, and small scales."""
 
 
 def _statistics_along_other_axes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice, product
 from math import prod
 from types import MappingProxyType
 
@@ -12,9 +13,12 @@ import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake, always, without_inputs
 from qdebug.model import Node, operators
+from qdebug.model.operators import Sums
+from qdebug.replay.extents import size_limits
 from qdebug.replay.registry import run_node
+from qdebug.replay.windows import same_pads
 
-__all__ = ["window_mistakes"]
+__all__ = ["window_mistakes", "with_explicit_pads"]
 
 
 def window_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
@@ -29,6 +33,43 @@ def window_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping
     yield from _summed_groups(node, values)
     yield from _transposed_mistakes(node, values, opset)
     yield from _indices_of_planes(node, values)
+
+
+def with_explicit_pads(node: Node, values: Mapping[str, np.ndarray]) -> Node | None:
+    """Return a node with the pads that its `auto_pad` stands for, or None if it has none.
+
+    Args:
+        node: The node's real form, with the channels first.
+        values: Its inputs.
+    """
+    mode, data = node.attrs.get("auto_pad"), values.get(node.inputs[0]) if node.inputs else None
+    row = operators.plain(node)
+    if mode not in ("SAME_UPPER", "SAME_LOWER") or not row.windowed or data is None or node.attrs.get("channels_last"):
+        return None
+    weight = values.get(operators.titled_input(node, 1))
+    extent, ones = data.shape[2:], (1,) * (data.ndim - 2)
+    kernel = _listed(node, "kernel_shape", () if weight is None else weight.shape[2:])
+    strides, dilations = _listed(node, "strides", ones), _listed(node, "dilations", ones)
+    if not len(kernel) == len(strides) == len(dilations) == len(extent):
+        return None
+    if row.sums is Sums.SCATTER:
+        extra = _listed(node, "output_padding", (0,) * len(extent))
+        totals = [
+            max((taps - 1) * dilation + 1 + more - stride, 0)
+            for taps, dilation, more, stride in zip(kernel, dilations, extra, strides, strict=True)
+        ]
+        begin = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
+        end = [total - first for total, first in zip(totals, begin, strict=True)]
+    else:
+        begin, end = same_pads(str(mode), extent, kernel, strides, dilations)
+    attrs = {name: value for name, value in node.attrs.items() if name != "auto_pad"}
+    return replace(node, attrs={**attrs, "pads": (*begin, *end)})
+
+
+def _listed(node: Node, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    """Return an attribute that lists integers, or its default."""
+    listed = node.attrs.get(name)
+    return tuple(int(str(each)) for each in listed) if isinstance(listed, tuple) and listed else default
 
 
 def _padding_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -123,6 +164,7 @@ def _transposed_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Ma
         dense = replace(node, attrs={**node.attrs, "strides": (1,) * len(steps)})
         likely = "its input is repeated between the steps, where there should be zeros"
         yield Mistake(likely=likely, node=dense, values={name: repeated})
+    yield from _other_crops(node, values, opset)
     filters = values[weight]
     if not 1 < prod(filters.shape[2:]) <= _MAX_TAPS:
         return
@@ -150,6 +192,31 @@ def _transposed_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Ma
         yield Mistake(likely=likely, node=node, values={}, after=always(total.astype(result.dtype)))
 
 
+def _other_crops(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
+    """Yield a transposed convolution of the right size that is cropped at a position that no pads of its size reach."""
+    explicit = with_explicit_pads(node, values) or node
+    taps = values[node.inputs[1]].shape[2:]
+    pads = _listed(explicit, "pads", (0,) * (2 * len(taps)))
+    if len(pads) != 2 * len(taps) or not any(pads) or min(pads) < 0 or "output_shape" in explicit.attrs:
+        return
+    begin, end = pads[: len(taps)], pads[len(taps) :]
+    uncropped = without_inputs(replace(explicit, attrs={**explicit.attrs, "pads": (0,) * len(pads)}), 2)
+    with size_limits(recorded=lambda _: None):  # it is larger than the recorded result
+        whole = run_node(uncropped, values, opset)[node.outputs[0]]
+    extents = [size - first - last for size, first, last in zip(whole.shape[2:], begin, end, strict=True)]
+    extended = np.pad(whole, [(0, 0), (0, 0), *((0, count) for count in taps)])
+    bias = values[node.inputs[2]].reshape(-1, *[1] * len(taps)) if len(node.inputs) > 2 and node.inputs[2] else 0.0
+    for other in islice(product(*map(range, taps)), _MAX_CROPS):
+        if any(first > sum(pair) for first, pair in zip(other, zip(begin, end, strict=True), strict=True)):
+            inside = [slice(first, first + size) for first, size in zip(other, extents, strict=True)]
+            result = np.asarray(extended[(slice(None), slice(None), *inside)] + bias, whole.dtype)
+            position, right_position = (" and ".join(map(str, each)) for each in (other, begin))
+            likely = f"its result is cropped at {position}, not at {right_position}"
+            yield Mistake(likely=likely, node=node, values={}, after=always(result))
+
+
+_MAX_CROPS = 64
+"""Maximum number of positions that are tried."""
 _MIN_RANK_OF_GROUPS = 3
 _MAX_TAPS = 64
 """Maximum number of elements of a filter, since each is computed alone."""

@@ -14,6 +14,7 @@ from qdebug.arithmetic.mistakes.attributes import other_attributes, other_intege
 from qdebug.arithmetic.mistakes.fits import Dial, dials, miscounted_blocks, miscounted_windows, solve
 from qdebug.arithmetic.mistakes.known import mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake, applicable
+from qdebug.arithmetic.mistakes.normalization import cancelled_variance
 from qdebug.arithmetic.mistakes.readings import readings, rewritings
 from qdebug.arithmetic.mistakes.scales import (
     activations_of_scaled_inputs,
@@ -187,11 +188,25 @@ class WrongNode:
             self.find_alteration()
             or self.find_other_number()
             or self.find_miscounted_parts()
+            or self.find_cancelled_variance()
             or self.find_other_tensor()
             or self.find_relation(coarse_relation_of)
             or self.find_mistake_in_part()
             or self.find_copied_part()
             or self.find_relation(relation_by_index)
+        )
+
+    def find_cancelled_variance(self) -> str | None:
+        """Return a clause saying that the node loses its variance to cancellation, if that explains all rows."""
+        formats = {
+            cancelled_variance(self._form, sample.result.operands, sample.result.recorded)
+            for sample in map(self._sample, self._places)
+        } - {None}
+        return (
+            f"{LIKELY}the variance is computed as E[x^2] - E[x]^2 in {formats.pop()}, which cancels in rows whose mean "
+            "is large"
+            if len(formats) == 1
+            else None
         )
 
     def _cause_of_one_value(self) -> str | None:

@@ -329,6 +329,11 @@ GREY = {"x": RNG.integers(0, 256, (6, 9)).astype(np.uint8), "k": RNG.integers(0,
             "it computes only its HardSigmoid, without the factor 'x'",
         ),
         (
+            node("Selu", "x"), {"x": real(50)},
+            lambda v: np.float32(1.05070102) * np.where(v["x"] > 0, v["x"], np.float32(1.67326319) * v["x"]),
+            "negative numbers are multiplied by alpha, without the exponential, as in LeakyRelu",
+        ),
+        (
             node("Gelu", "x", approximate="tanh"), {"x": np.linspace(-3, 3, 60, dtype=np.float32)},
             lambda v: (
                 v["x"] / 2 * (1 + np.tanh(0.044715 * v["x"] * (1 + np.sqrt(2 / np.pi) * v["x"] ** 2)))

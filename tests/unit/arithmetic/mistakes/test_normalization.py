@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.mistakes.normalization import normalization_mistakes, other_windows
+from qdebug.arithmetic.mistakes.normalization import cancelled_variance, normalization_mistakes, other_windows
 from qdebug.model import Node
+from qdebug.replay.registry import run_node
 
 RNG = np.random.default_rng(4)
 ROWS = (RNG.normal(size=(6, 40)) + 0.7).astype(np.float32)
@@ -79,3 +80,27 @@ def test_a_window_of_channels_has_one_more_at_its_end():
     made = {each.likely: each.after(np.zeros_like(data)) for each in other_windows(node, {"x": data})}
     text = "the sums reach from channel -1 to +2, not from -1 to +1"
     assert np.allclose(made[text], data / (1 + 0.01 / 3 * sums) ** 0.75, rtol=1e-5)
+
+
+def one_pass(x, dtype):
+    """Standardize rows by sums in a format, the variance being the mean square less the squared mean."""
+    count = dtype(x.shape[-1])
+    total, squares = np.cumsum(x, -1, dtype=dtype)[..., -1:], np.cumsum(x * x, -1, dtype=dtype)[..., -1:]
+    mean = total / count
+    return (x - mean) / np.sqrt(np.maximum(squares / count - mean * mean, 0) + dtype(1e-5))
+
+
+def test_a_variance_that_is_lost_by_cancellation():
+    drawn = np.random.default_rng(12)
+    x = (drawn.normal(size=(40, 64)) + drawn.choice([0, 300, 1500], (40, 1))).astype(np.float32)
+    values = {"x": x, "g": drawn.uniform(0.5, 2, 64).astype(np.float32), "b": drawn.normal(size=64).astype(np.float32)}
+    node = Node(name="n", op="LayerNormalization", inputs=("x", "g", "b"), outputs=("y",), attrs={"epsilon": 1e-5})
+    lost = one_pass(x, np.float32) * values["g"] + values["b"]
+    assert cancelled_variance(node, values, lost) == "float32"
+    right = run_node(node, values, {"": 21})["y"]
+    assert cancelled_variance(node, values, right) is None
+    wider = Node(name="n", op=node.op, inputs=node.inputs, outputs=("y",), attrs={"epsilon": 0.1})
+    other_epsilon = run_node(wider, values, {"": 21})
+    assert cancelled_variance(node, values, other_epsilon["y"]) is None
+    noisy = (right + drawn.normal(size=right.shape) * 0.05).astype(np.float32)
+    assert cancelled_variance(node, values, noisy) is None

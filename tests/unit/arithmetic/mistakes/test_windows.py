@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.mistakes.windows import window_mistakes
+from qdebug.arithmetic.mistakes.windows import window_mistakes, with_explicit_pads
 from qdebug.model import Node
 from qdebug.replay import run_node
 
@@ -39,6 +39,25 @@ def test_padding_that_is_read_from_the_memory_around_a_row(memory, order, before
     stored = np.ascontiguousarray(x.transpose(order)).reshape(-1)
     earlier = [0, 0] if memory == "channels-last" else [0, stored[x[0, 0].size - 1]]
     assert np.isclose(found[0, 0, 0, 0], earlier @ w[0, :, 0, 0] + x[0, :, 0, 0] @ w[0, :, 0, 1])
+
+
+def test_a_transposed_convolution_that_is_cropped_elsewhere():
+    x, w, b = real(1, 2, 5, 4), real(2, 3, 5, 3), real(3)
+    node = Node(
+        name="n",
+        op="ConvTranspose",
+        inputs=("x", "w", "b"),
+        outputs=("y",),
+        attrs={"auto_pad": "SAME_UPPER", "strides": (2, 2)},
+    )
+    values = {"x": x, "w": w, "b": b}
+    whole = run_node(Node(name="n", op=node.op, inputs=node.inputs, outputs=("y",), attrs={"strides": (2, 2)}), values)
+    bias = b.reshape(1, 3, 1, 1)
+    reached = np.pad(whole["y"] - bias, ((0, 0), (0, 0), (0, 5), (0, 3)))
+    expected = reached[:, :, 1:11, 2:10] + bias
+    found = {mistake.likely: mistake.after(x) for mistake in window_mistakes(node, values, {"": 21})}
+    np.testing.assert_allclose(found["its result is cropped at 1 and 2, not at 1 and 0"], expected, atol=1e-5)
+    assert with_explicit_pads(node, values).attrs["pads"] == (1, 0, 2, 1)
 
 
 def test_sums_over_all_groups():
