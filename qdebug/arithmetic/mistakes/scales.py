@@ -9,14 +9,16 @@ from math import prod
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.arithmetic.mistakes.mistake import Mistake, always
 from qdebug.model import Node, QuantParams, operators
+from qdebug.model.operators import Sums
 
 __all__ = [
     "activations_of_scaled_inputs",
     "codes_passed_on",
     "divisions_of_codes",
     "late_zero_points",
+    "saturating_pairs",
     "scales_along_other_axes",
 ]
 
@@ -85,6 +87,40 @@ def divisions_of_codes(node: Node, values: Mapping[str, np.ndarray], quant: Quan
         yield Mistake(likely=likely, node=node, values={name: divided})
         if not zero_point:
             return
+
+
+def saturating_pairs(
+    node: Node, values: Mapping[str, np.ndarray], quants: Mapping[str, QuantParams]
+) -> Iterator[Mistake]:
+    """Yield a matrix product of 8-bit codes whose products are added in pairs that saturate in 16 bits.
+
+    So does the instruction vpmaddubsw of x86, which multiplies unsigned by signed codes.
+
+    Args:
+        node: The node, on real numbers.
+        values: Its inputs.
+        quants: Scale and zero point of the inputs that are codes with a single scale.
+    """
+    names = node.inputs[:2]
+    if operators.of(node.op).sums is not Sums.MATRIX or not all(name in quants for name in names) or len(names) < 2:
+        return
+    if any(node.attrs.get(name) for name in ("transA", "transB")) or len(node.inputs) > 2:
+        return
+    data, weight = (values[name] for name in names)
+    scales = [float(quants[name].scale.reshape(-1)[0]) for name in names]
+    zero_points = [int(quants[name].zero_point.reshape(-1)[0]) for name in names]
+    data_codes, weight_codes = (
+        np.rint(values[name] / scale) + zero_point
+        for name, scale, zero_point in zip(names, scales, zero_points, strict=True)
+    )
+    if weight.ndim != len(("K", "N")) or data.shape[-1] % 2 or zero_points[1]:
+        return
+    pairs = data_codes[..., None] * weight_codes  # (..., K, N)
+    pairs = np.clip(pairs[..., ::2, :] + pairs[..., 1::2, :], -(2**15), 2**15 - 1)
+    sums = pairs.sum(-2) - zero_points[0] * weight_codes.sum(0)
+    likely = "products of codes are added in pairs that saturate in 16 bits"
+    result = np.asarray(sums * (scales[0] * scales[1]), np.result_type(data, weight))
+    yield Mistake(likely=likely, node=node, values={}, after=always(result))
 
 
 def late_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

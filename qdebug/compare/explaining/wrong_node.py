@@ -20,6 +20,7 @@ from qdebug.arithmetic.mistakes.scales import (
     activations_of_scaled_inputs,
     codes_passed_on,
     divisions_of_codes,
+    saturating_pairs,
     scales_along_other_axes,
 )
 from qdebug.arithmetic.relations import (
@@ -448,8 +449,10 @@ class WrongNode:
             yield from codes_passed_on(self._form, operands, self._quant)
         if self._quant is not None:
             yield from activations_of_scaled_inputs(self._form, operands, self._quant)
-        for quant in islice(self._quants_of_operands().values(), 1):
+        quants = self._quants_of_operands()
+        for quant in islice(quants.values(), 1):
             yield from divisions_of_codes(self._form, operands, quant)
+        yield from saturating_pairs(self._form, operands, quants)
         yield from scales_along_other_axes(self._form, self._sample(place).exact, self._constants)
         yield from other_attributes(self._form, operands, self._opset)
         yield from other_integers(self._form, operands)
