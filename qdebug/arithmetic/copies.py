@@ -26,7 +26,7 @@ def copied_elements(
         wrong: Mask of the wrong elements.
     """
     for name, operand in operands.items():
-        if operand.ndim == 0 or operand.dtype != recorded.dtype:
+        if operand.ndim == 0 or not operand.size or operand.dtype != recorded.dtype:
             continue
         recorded_sources, right_sources = (_sources(array[wrong], operand) for array in (recorded, right))
         positions = np.flatnonzero(wrong)

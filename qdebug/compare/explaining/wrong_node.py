@@ -177,9 +177,8 @@ class WrongNode:
         """Return the cause of wrong real numbers or integers, as a clause."""
         first = self._sample(self._places[0])
         if norm(difference(first.result.recorded, first.result.right)) <= first.allowed:
-            return (
-                self.find_mistake_in_part() or self.find_copied_part()
-            )  # a norm cannot tell what made so few or so small elements wrong
+            # The wrong elements are too few or too small for a norm to tell one mistake from another.
+            return self.find_mistake_in_part() or self.find_copied_part()
         cause = self.find_relation(relation_of) or self.find_miscounted_operand() or self.find_threshold()
         if cause is not None:
             return cause
@@ -203,12 +202,10 @@ class WrongNode:
             cancelled_variance(self._form, sample.result.operands, sample.result.recorded)
             for sample in map(self._sample, self._places)
         } - {None}
-        return (
-            f"{LIKELY}the variance is computed as E[x^2] - E[x]^2 in {formats.pop()}, which cancels in rows whose mean "
-            "is large"
-            if len(formats) == 1
-            else None
-        )
+        if len(formats) != 1:
+            return None
+        computation = f"the variance is computed as E[x^2] - E[x]^2 in {formats.pop()}"
+        return f"{LIKELY}{computation}, which cancels in rows whose mean is large"
 
     def _cause_of_one_value(self) -> str | None:
         """Return a clause on another operator, attribute or misread integer that reproduces the output, or None."""
