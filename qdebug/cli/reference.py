@@ -106,9 +106,10 @@ def _metric_entries() -> Iterator[_Entry]:
 def _key_entries() -> Iterator[_Entry]:
     """Yield the keys of `qdebug tui` with their descriptions."""
     from qdebug.tui.keys import key_label
-    from qdebug.tui.screen.bindings import all_key_rows
+    from qdebug.tui.screen.bindings import all_key_rows, listed_key_rows
 
-    for views, row in all_key_rows():
+    shared_rows, view_rows = [("", row) for row in listed_key_rows()], [row for row in all_key_rows() if row[0]]
+    for views, row in (*shared_rows, *view_rows):
         labels = tuple(key_label(key) for key in row.keys)
         keys = " ".join(f"`{label}`" for label in labels)
         where = f"## On {views}" if views else "## Everywhere"

@@ -37,7 +37,7 @@ _DESCRIPTION = """\
 Browse a comparison in the terminal, also over ssh: what is wrong and why, the error
 along the network, the graph, both tensors of a node, and edits to try. The screen
 opens at once and fills while qdebug computes. Enter explains why a node differs, X
-tries its best edit, 1 to 9 select a screen, ? shows all keys, q quits. Without a
+tries the edits suggested for it, 1 to 9 select a screen, ? shows all keys, q quits. Without a
 terminal, the report of qdebug diff is printed instead."""
 
 _EPILOG = """\

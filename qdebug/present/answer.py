@@ -20,14 +20,17 @@ __all__ = [
     "advice_line",
     "gain_of",
     "headline",
+    "left_in_float",
     "level_change",
     "node_title",
     "ordered_outputs",
     "remedy_line",
+    "remedy_to_try",
     "ruled_out_line",
     "share_bar",
     "share_of",
     "share_text",
+    "shared_output",
     "verdict_word",
 ]
 
@@ -80,6 +83,8 @@ _CLAUSE_END = re.compile(r";| \(|\. ")
 """Where the first clause of a reason ends."""
 _CLAUSE_LIMIT = 140
 _OR = ", or "
+_FIRST_NODES = re.compile(r"^the (first \d+) nodes(?= in float)")
+_MULTIPLY_ADDS = re.compile(r"([\d.]+)% of the multiply-adds in float")
 
 
 def verdict_word(result: RunComparison) -> str:
@@ -217,6 +222,12 @@ def share_of(fault: Diagnosis) -> float | None:
     return next((share for share in fault.share.values() if share is not None), None)
 
 
+def shared_output(result: RunComparison) -> str:
+    """Return the output to whose error the shares of the diagnosis refer, or ""."""
+    shares = [item for fault in result.diagnosis for item in fault.share.items()]
+    return min(shares, key=lambda item: item[1] is None, default=("", None))[0]
+
+
 def share_text(share: float | None) -> str:
     """Format a share of an output's error in percent."""
     if share is None:
@@ -236,7 +247,7 @@ def level_change(fault: Diagnosis) -> str:
     return level_after if fault.before_db is None else f"{level_before} -> {level_after}"
 
 
-def remedy_line(remedy: Remedy, result: RunComparison, *, max_outputs: int) -> str:
+def remedy_line(remedy: Remedy, result: RunComparison, *, max_outputs: int, is_brief: bool = False) -> str:
     """Return an edit that was tried, the SQNR of some outputs before and after it, and its cost.
 
     The first is the output to whose error the report's shares refer; the worst of the others follow.
@@ -245,13 +256,14 @@ def remedy_line(remedy: Remedy, result: RunComparison, *, max_outputs: int) -> s
         remedy: The remedy.
         result: Its comparison.
         max_outputs: Maximum number of outputs.
+        is_brief: Whether to use fewer words.
     """
     levels = {node.tensor: node.metrics.sqnr_db for node in result.nodes if node.metrics is not None}
     floor = result.limits.get("min_output_sqnr")
     changes, is_below_floor = [], False
-    shared_output = next((name for fault in result.diagnosis for name in fault.share), "")
+    first_output = shared_output(result)
     ordered_gains = sorted(
-        remedy.gain_db.items(), key=lambda item: (item[0] != shared_output, _finite_level(levels.get(item[0])))
+        remedy.gain_db.items(), key=lambda item: (item[0] != first_output, _finite_level(levels.get(item[0])))
     )
     for name, gain in ordered_gains[:max_outputs]:
         level, output_text = (
@@ -265,7 +277,11 @@ def remedy_line(remedy: Remedy, result: RunComparison, *, max_outputs: int) -> s
         new_level = "identical" if gain == math.inf else f"{level + gain:.1f} dB"
         changes.append(f"{output_text}{level:.1f} -> {new_level}")
     limit_text = f" (still below {floor:g})" if is_below_floor else ""
-    return f"{safe_text(remedy.what, limit=200)}: {', '.join(changes)}{limit_text}; {remedy.cost}"
+    what, cost = safe_text(remedy.what, limit=200), remedy.cost
+    if is_brief:
+        what, limit_text = _FIRST_NODES.sub(r"\1", what), f" (< {floor:g})" if is_below_floor else ""
+        cost = _MULTIPLY_ADDS.sub(lambda share: f"{float(share[1]):.{float(share[1]) < 10:d}f}% of MACs", cost)
+    return f"{what}: {', '.join(changes)}{limit_text}; {cost}"
 
 
 def _finite_level(level: float | None) -> float:
@@ -277,6 +293,32 @@ def gain_of(remedy: Remedy, fault: Diagnosis) -> float:
     """Return a remedy's gain in dB for the output to which a fault contributes, or else for the first output."""
     gains = [remedy.gain_db[name] for name in fault.share if name in remedy.gain_db]
     return next(iter([*gains, *remedy.gain_db.values()]), 0.0)
+
+
+def remedy_to_try(result: RunComparison, fault: Diagnosis) -> Remedy | None:
+    """Return the remedy with the largest gain among those that edit the node of a fault; None without one."""
+    remedies = [remedy for remedy in fault.remedies if remedy.nodes is not None]
+    remedies += [
+        remedy
+        for other in result.diagnosis
+        for remedy in other.remedies
+        # A set of nodes in float holds the first nodes of the diagnosis.
+        if other is not fault and remedy.edit.startswith("float ") and fault in result.diagnosis[: remedy.nodes]
+    ]
+    return max(remedies, key=lambda remedy: gain_of(remedy, fault), default=None)
+
+
+def left_in_float(result: RunComparison) -> tuple[float, int] | None:
+    """Return the share of the error that is left if the first nodes are in float, and their number.
+
+    Returns None if this was not tried.
+    """
+    groups = (remedy for fault in result.diagnosis for remedy in fault.remedies if (remedy.nodes or 0) > 1)
+    in_float = next((remedy for remedy in groups if remedy.edit.startswith("float ")), None)
+    if in_float is None:
+        return None
+    gain = in_float.gain_db.get(shared_output(result), 0.0)
+    return 10 ** (-gain / 10), in_float.nodes or 0
 
 
 def advice_line(result: RunComparison) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from qdebug.compare.result.diagnosis import ALL_NODES
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import operators
 from qdebug.numerics.accumulate import ErrorAccumulator
@@ -75,12 +76,16 @@ class EditBench:
             yield from self._search.catalog.edits_of(name, (kind,))
 
     def edits_named(self, names: Sequence[str]) -> tuple[Edit, ...]:
-        """Return edits by name.
+        """Return edits by name; a name that ends with `ALL_NODES` stands for the edits of that kind of all nodes.
 
         Raises:
             UsageError: There is no such edit.
         """
-        return tuple(map(self._search.catalog.edit_named, names))
+        edits = list[Edit]()
+        for name in names:
+            kind = name.removesuffix(ALL_NODES)
+            edits += [self._search.catalog.edit_named(name)] if kind == name else self.edits_everywhere(kind)
+        return tuple(edits)
 
     def effects(
         self, edits: Sequence[str], places: Sequence[tuple[int, int]], *, whole_run: bool = False
@@ -123,41 +128,49 @@ class EditBench:
             )
 
     def gains(
-        self, edits: Sequence[str], candidates: Sequence[Edit], places: Sequence[tuple[int, int]]
+        self, edits: Sequence[str], candidates: Sequence[Edit], places: Sequence[tuple[int, int]], output: str = ""
     ) -> Iterator[tuple[str, float]]:
-        """Yield by how many dB each edit raises the SQNR of the worst output, in addition to the chosen edits.
+        """Yield by how many dB each edit raises the SQNR of an output, in addition to the chosen edits.
 
         The gain of a replay without edits is subtracted, if the whole network can be replayed.
 
         Args:
             edits: Names of the chosen edits.
-            candidates: The edits to try. Each replaces the chosen edits that conflict with it.
+            candidates: The edits to try. Each replaces the chosen edits that conflict with it. The gain of a chosen
+                edit is what it adds to the other chosen ones.
             places: Samples and steps to measure over.
+            output: The output; "" for the worst one.
 
         Yields:
             The edit's name, and the gain in dB, or NaN if unknown, for example because the replay fails.
         """
         chosen_edits, whole_run = self.edits_named(edits), abs(self.fidelity_db()) < math.inf
-        base_sqnr = (
-            _worst_sqnr(self._last_effect(edits, places, whole_run=whole_run), of_edited=True)
-            if whole_run or edits
-            else None
-        )
+        measured_levels = dict[tuple[str, ...], tuple[float, float]]()
+
+        def measure(names: Sequence[str]) -> tuple[float, float]:
+            """Return the SQNR as recorded, and with the given edits."""
+            if tuple(names) not in measured_levels:
+                effect = self._last_effect(names, places, whole_run=whole_run)
+                recorded, edited = (_output_sqnr(effect, output, of_edited=of_edited) for of_edited in (False, True))
+                measured_levels[tuple(names)] = recorded, edited
+            return measured_levels[tuple(names)]
+
+        if whole_run or edits:
+            measure(edits)
         for edit in candidates:
-            kept_edits = [
+            is_chosen = edit.name in edits
+            other_names = [
                 chosen_edit.name
                 for chosen_edit in chosen_edits
-                if not (edit.replaces(chosen_edit) or chosen_edit.replaces(edit))
+                if not (edit.replaces(chosen_edit) or chosen_edit.replaces(edit)) and chosen_edit.name != edit.name
             ]
+            before, after = (other_names, edits) if is_chosen else (edits, [*other_names, edit.name])
             try:
-                effect = self._last_effect([*kept_edits, edit.name], places, whole_run=whole_run)
+                recorded_sqnr, sqnr_after = measure(after)
+                sqnr_before = measure(before)[1] if whole_run or before else recorded_sqnr
             except (KernelError, NotRecordedError):
                 yield edit.name, math.nan
                 continue
-            sqnr_before, sqnr_after = (
-                _worst_sqnr(effect, of_edited=False) if base_sqnr is None else base_sqnr,
-                _worst_sqnr(effect, of_edited=True),
-            )
             yield edit.name, math.nan if sqnr_before == sqnr_after == math.inf else sqnr_after - sqnr_before
 
     def _last_effect(self, edits: Sequence[str], places: Sequence[tuple[int, int]], *, whole_run: bool) -> EditEffect:
@@ -172,7 +185,9 @@ class EditBench:
         return self._fidelity_db
 
 
-def _worst_sqnr(effect: EditEffect, *, of_edited: bool) -> float:
-    """Return the smallest known SQNR of the outputs, or NaN if none is known."""
-    levels = [(output.trial if of_edited else output.now).sqnr_db for output in effect.outputs]
+def _output_sqnr(effect: EditEffect, output: str, *, of_edited: bool) -> float:
+    """Return the SQNR of an output, or for "" the smallest known one of all; NaN if unknown."""
+    levels = [
+        (entry.trial if of_edited else entry.now).sqnr_db for entry in effect.outputs if output in {"", entry.output}
+    ]
     return min((level for level in levels if level is not None and not math.isnan(level)), default=math.nan)

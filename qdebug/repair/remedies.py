@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from qdebug.compare.diagnosis import ErrorPart, main_part
-from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, OutputGain, Remedy
+from qdebug.compare.result.diagnosis import ALL_NODES, Diagnosis, FaultClass, OutputGain, Remedy
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import QdebugError
@@ -265,7 +265,9 @@ class _Trials:
         if fault.fault is FaultClass.QUANTIZATION and main_part(node) is ErrorPart.WEIGHTS:
             edits = list(self._bench.edits_everywhere("per-channel"))
             if len(edits) > 1:
-                yield from self._measure("per-channel *", f"per-channel weights in all {len(edits)} nodes", edits)
+                yield from self._measure(
+                    f"per-channel{ALL_NODES}", f"per-channel weights in all {len(edits)} nodes", edits
+                )
 
     def _measure(self, name: str, title: str, edits: Sequence[Edit]) -> Iterator[Remedy]:
         """Yield a remedy if it has a gain over all examined samples."""

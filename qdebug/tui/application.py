@@ -29,7 +29,7 @@ from qdebug.tui.keys import KeyRow
 from qdebug.tui.nodes.rows import METRIC_CHOICES
 from qdebug.tui.reading.messages import Opening
 from qdebug.tui.reading.turns import short_switches
-from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, all_key_rows
+from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, QUIT, all_key_rows
 from qdebug.tui.screen.files import Files
 from qdebug.tui.screen.main_screen import MainScreen
 from qdebug.tui.screen.other_screens import CommandScreen
@@ -83,7 +83,7 @@ class QdebugApp(App[int]):
     BINDINGS = [  # noqa: RUF012  as Textual declares it
         Binding("ctrl+c", "interrupt", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", show=False, tooltip="suspend; fg comes back"),
-        Binding("q", "quit", "quit", tooltip="quit, exit"),
+        QUIT,
     ]
 
     def __init__(

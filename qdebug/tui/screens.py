@@ -151,5 +151,5 @@ def arrange(width: int, height: int, *, view: ScreenId) -> Arrangement:
         if width < _MIN_WIDTH_WITH_SIDE or "wide" in view.traits
         else min(max(width - _MIN_VIEW_WIDTH, _MIN_SIDE_WIDTH), _MAX_SIDE_WIDTH)
     )
-    verdict = 1 if height < _TALL_HEIGHT or not is_answer else 4
+    verdict = 1 if height < _TALL_HEIGHT or not is_answer else 5
     return Arrangement(shows_tabs=height >= _TALL_HEIGHT, profile=profile, strips=strips, side=side, verdict=verdict)

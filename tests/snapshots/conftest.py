@@ -118,7 +118,7 @@ class MadeUpEdits:
     def effects(self, edits, _):
         yield from (replace(effect, seconds=0.05) for effect in self._real.effects(edits, [(0, 0)]))
 
-    def gains(self, edits, offered, _):
+    def gains(self, edits, offered, *_):
         yield from self._real.gains(edits, offered, [(0, 0)])
 
     def fidelity_db(self):

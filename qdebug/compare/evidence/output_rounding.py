@@ -165,7 +165,7 @@ def cut_quotients(measured: MeasuredTensor) -> CutQuotients | None:
     node, quant, reproduced = measured.node, measured.entry.quant, measured.reproduced
     if node is None or measured.stats is None or not measured.stats.mismatches or quant is None:
         return None
-    if not operators.plain(node).quantizes or not is_integer(quant.dtype):
+    if not node.inputs or not operators.plain(node).quantizes or not is_integer(quant.dtype):
         return None
     if reproduced is not None and reproduced.variant is not None and is_known(reproduced.variant):
         return None

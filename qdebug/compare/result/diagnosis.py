@@ -9,7 +9,11 @@ from enum import StrEnum
 from qdebug.compare.result.finding import FindingKind
 from qdebug.model.json_object import JsonObject
 
-__all__ = ["Diagnosis", "FaultClass", "OutputGain", "Remedy", "RuledOut", "class_of"]
+__all__ = ["ALL_NODES", "Diagnosis", "FaultClass", "OutputGain", "Remedy", "RuledOut", "class_of"]
+
+
+ALL_NODES = " *"
+"""End of the name of an edit that stands for one kind of edit of all nodes."""
 
 
 class FaultClass(StrEnum):

@@ -14,6 +14,7 @@ from qdebug.present import numbers, sentences
 from qdebug.present.answer import (
     BAR,
     advice_line,
+    left_in_float,
     level_change,
     node_title,
     ordered_outputs,
@@ -29,7 +30,16 @@ from qdebug.present.rows import STYLES, RowChoice, columns, node_row, rank_rows
 from qdebug.present.text import safe_text, shorten
 from qdebug.running.fitted_inputs import random_inputs_note
 
-__all__ = ["MOST_ROWS", "answer", "answer_blocks", "deciding_positions", "fault_table", "key_facts", "short_document"]
+__all__ = [
+    "MOST_ROWS",
+    "answer",
+    "answer_blocks",
+    "deciding_positions",
+    "fault_table",
+    "key_facts",
+    "outputs_line",
+    "short_document",
+]
 
 MOST_ROWS = 20
 """Maximum number of node rows in a short report that is not limited by a screen."""
@@ -165,19 +175,9 @@ def fault_table(result: RunComparison, faults: Sequence[Diagnosis], *, max_reaso
 
 def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
     """Return the share of the error that the named nodes do not explain, or else their combined share, with a label."""
-    groups = (remedy for diagnosis in result.diagnosis for remedy in diagnosis.remedies if (remedy.nodes or 0) > 1)
-    in_float = next((remedy for remedy in groups if remedy.edit.startswith("float ")), None)
+    in_float = left_in_float(result)
     if in_float is not None:
-        gain = next(
-            (
-                in_float.gain_db[name]
-                for diagnosis in result.diagnosis
-                for name in diagnosis.share
-                if name in in_float.gain_db
-            ),
-            0.0,
-        )
-        return 10 ** (-gain / 10), f"left if the first {in_float.nodes} are in float"
+        return in_float[0], f"left if the first {in_float[1]} are in float"
     together = result.verdict.together
     if together is None or together.left is None:
         return None
@@ -321,6 +321,16 @@ def _output_facts(result: RunComparison, *, terse: bool = False) -> list[Fact]:
         text = f"{safe_text(tensor, limit=80)}: {_error_text(by_tensor[tensor])}{scores}"
         facts.append(Fact("" if facts else "outputs", text))
     return [*facts, Fact("", rest_text, "dim")] if hidden_count else facts
+
+
+def outputs_line(result: RunComparison) -> str:
+    """Return the error of each network output in one line, with the winners of scores and the worst sample."""
+    facts = _output_facts(result, terse=True)
+    text = "" if not result.network_outputs else facts[0].text
+    if len(result.network_outputs) == 1:  # its name is in the headline
+        text = text.removeprefix(f"{safe_text(result.network_outputs[0], limit=80)} ")
+    worst = result.verdict.worst_sample
+    return f"{text}; worst: sample {worst}" if text and worst is not None and result.coverage.samples > 1 else text
 
 
 def _error_text(node: NodeResult, *, brief: bool = False) -> str:

@@ -36,6 +36,7 @@ __all__ = [
     "display_names",
     "explain_status",
     "number_of",
+    "sample_reason",
     "severity",
     "shared_prefix",
     "shown_sample",
@@ -225,10 +226,33 @@ def sign(table: NodeTable, row: int, state: int) -> str:
     return "*" if State(state).is_failing else "." if state == State.PENDING else " "
 
 
-def shown_sample(result: NodeResult | None, sample: int | None) -> int:
-    """Return the sample whose elements are shown: the requested one, else the worst one, else the first."""
+def shown_sample(result: NodeResult | None, sample: int | None, worst_of_output: int | None) -> int:
+    """Return the sample whose elements are shown.
+
+    Args:
+        result: The comparison of the tensor; None if it is not compared yet.
+        sample: The sample that the user has chosen; None if all samples are shown.
+        worst_of_output: The sample in which the verdict's output is worst; None if unknown.
+
+    Returns:
+        The chosen sample, else the worst one of the output if the tensor was compared in it, else the one with the
+        tensor's largest error, else the first.
+    """
+    if sample is not None:
+        return sample
+    if result is None:
+        return 0
+    if worst_of_output is not None and any(entry.sample == worst_of_output for entry in result.samples):
+        return worst_of_output
+    return (None if result.metrics is None else result.metrics.worst_sample) or 0
+
+
+def sample_reason(result: NodeResult | None, sample: int, worst_of_output: int | None) -> str:
+    """Return why `shown_sample` shows a sample that the user did not choose."""
+    if sample == worst_of_output:
+        return "the output's worst"
     worst = None if result is None or result.metrics is None else result.metrics.worst_sample
-    return sample if sample is not None else worst or 0
+    return "largest max abs" if sample == worst else "the first"
 
 
 SAMPLE_METRICS = ("sqnr_db", "max_abs")
@@ -291,6 +315,8 @@ class NodeTable:
         self.costs: Mapping[int, float] = {}
         """For each row, the SQNR in dB of the outputs with only that row's error, the lowest first; see `conclude`."""
         self.diagnosis: Mapping[int, Diagnosis] = {}
+        self.worst_sample: int | None = None
+        """The sample in which the verdict's output is worst; None if unknown."""
         self.pending = size
         self.is_announced = False  # whether an event for new results is on its way to the screen
         self._lock = RLock()
@@ -390,10 +416,11 @@ class NodeTable:
                 self.version += 1
 
     def conclude(self, result: RunComparison) -> None:
-        """Store the results of the whole comparison for individual nodes: the diagnosis, and the cost of each error.
+        """Store the results of the whole comparison: the worst sample, the diagnosis, and the cost of each error.
 
         Costs are known only if an output exceeds its limit. Nodes of the diagnosis come first.
         """
+        self.worst_sample = result.verdict.worst_sample
         rows = ((self.row_of(cost.tensor), cost) for cost in result.diagnosis)
         self.diagnosis = {row: cost for row, cost in rows if row is not None}
         exact = (cost for cost in result.verdict.contributors if cost.how == "exact")
@@ -423,6 +450,21 @@ class NodeTable:
     def states(self, sample: int | None) -> np.ndarray:
         """Return the state of each row, for one sample or for all."""
         return self.state if sample is None else self._columns_of_sample(sample)["state"]
+
+    def status_word(self, row: int, sample: int | None = None, *, is_brief: bool = False) -> str:
+        """Return the status of a row, for one sample or for all.
+
+        A node of the diagnosis may be within its own limit. Its share is returned instead, since the verdict fails.
+        """
+        state, fault = State(int(self.states(sample)[row])), self.diagnosis.get(row)
+        if fault is None or state is not State.WITHIN:
+            return state.word
+        from qdebug.present.answer import share_of, share_text
+
+        share = share_of(fault)
+        if share is None:
+            return "diagnosed" if is_brief else "in the diagnosis"
+        return share_text(share) + (" share" if is_brief else " of the output's error")
 
     def values(self, name: str, sample: int | None = None) -> np.ndarray:
         """Return a number of each row, see `number_of`; NaN if unknown.

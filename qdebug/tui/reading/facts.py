@@ -78,7 +78,7 @@ class EditFacts:
         fidelity_db: SQNR in dB between a replay without edits and the recorded outputs; None if not known yet.
         unedited_effect: The outputs of a replay without edits; None if they equal the recorded ones, or are not
             computed.
-        gains: Increase in dB of the worst output's SQNR for each unmarked edit, as far as known.
+        gains: Increase in dB of the output's SQNR by each edit, as far as known; by a marked edit, over the others.
     """
 
     node: str = ""

@@ -179,10 +179,12 @@ class EditWish:
     Args:
         edits: Names of the marked edits, of all nodes.
         sample: The sample to replay; None for all samples in turn.
+        output: The output whose gains are measured; "" for the worst one.
     """
 
     edits: tuple[str, ...] = ()
     sample: int | None = None
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

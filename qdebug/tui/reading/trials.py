@@ -125,12 +125,14 @@ class Trials:
         bench, tensor = self._bench[1], ready.request.tensor
         unit = bench.unit_of(tensor) if tensor else None
         facts = EditFacts(marked_edits=bench.edits_named(wish.edits))
+        names = [edit.name for edit in facts.marked_edits]
         if unit is not None:
             facts = replace(facts, node=unit.node.name, edits=bench.edits_of(unit))
         places = [place for place in source.backend.places() if wish.sample in {None, place[0]}]
         key = (source, wish, facts.node)
         gains = self._gains[1] if self._gains is not None and self._gains[0] == key else {}
-        untried_edits = [edit for edit in facts.edits if edit.name not in {*wish.edits, *gains}] if places else []
+        all_edits = {edit.name: edit for edit in (*facts.edits, *facts.marked_edits)}
+        untried_edits = [edit for name, edit in all_edits.items() if name not in gains] if places else []
         gains_text = "each edit, for its gain" if untried_edits else ""
         ready = self._report(replace(ready, edits=facts, activity="the whole net without edits"))
         facts = replace(facts, fidelity_db=bench.fidelity_db())
@@ -146,7 +148,7 @@ class Trials:
             facts = replace(facts, effect=self._effect[1])
         elif wish.edits:
             ready = self._report(replace(ready, edits=facts, activity=_sample_text(0, places)))
-            for effect in bench.effects(wish.edits, places):
+            for effect in bench.effects(names, places):
                 facts = replace(facts, effect=effect)
                 ready = self._report(
                     replace(ready, edits=facts, activity=_sample_text(effect.samples, places) or gains_text)
@@ -154,7 +156,7 @@ class Trials:
                 self._effect = (wish, effect) if effect.samples == len(places) else None
         if untried_edits:
             ready = self._report(replace(ready, edits=replace(facts, gains=gains), activity=gains_text))
-            for name, gain in bench.gains(wish.edits, untried_edits, places):
+            for name, gain in bench.gains(names, untried_edits, places, wish.output):
                 gains = {**gains, name: gain}
                 # Stored after each gain, so that a cancelled search continues where it stopped.
                 self._gains = key, gains

@@ -16,8 +16,10 @@ __all__ = [
     "BINDINGS",
     "COMMANDS_WITHOUT_KEY",
     "CONSTANT_ACTIONS",
+    "QUIT",
     "READING_ACTIONS",
     "all_key_rows",
+    "listed_key_rows",
     "shared_key_rows",
     "view_key_rows",
 ]
@@ -34,7 +36,7 @@ BINDINGS: list[BindingType] = [
     Binding("l,right", "side(1)", show=False, tooltip="right: more columns; in the graph: walk to an output"),
     Binding("enter", "open", show=False, tooltip="open what is chosen, go deeper"),
     Binding("escape,backspace", "back", show=False, tooltip="back: question, screen, search, filter, last first"),
-    Binding("X", "edit", "mend", tooltip="try the edit of the node that helps most"),
+    Binding("X", "edit", "mend", tooltip="try the edits on the line try, else the node's best"),
     Binding("exclamation_mark", "first_divergence", "first", tooltip="first divergence, else of the diagnosis"),
     Binding("W", "origin", "origin", tooltip="origin: run to the culprit, or what costs most"),
     Binding("right_square_bracket", "failing(1)", "failing", tooltip="next failing node, else of the diagnosis"),
@@ -62,6 +64,8 @@ BINDINGS: list[BindingType] = [
     Binding("tab", "turn(1)", show=False, tooltip="next screen"),
     Binding("shift+tab", "turn(-1)", show=False, tooltip="previous screen"),
 ]
+QUIT = Binding("q", "quit", "quit", tooltip="quit, exit")
+"""The key of the application, which every screen lists too."""
 COMMANDS_WITHOUT_KEY: Sequence[tuple[str, str]] = (
     ("verdict", VERDICT),
     ("note", "note on the node, which marks it; kept in the limits file"),
@@ -76,7 +80,7 @@ COMMANDS_WITHOUT_KEY: Sequence[tuple[str, str]] = (
     ("step(-1)", "previous step of a stateful net"),
     ("app.theme", "theme: next colours, dark, light, high contrast"),
     ("app.suspend_process", "suspend; fg comes back"),
-    ("app.quit", "quit, exit"),
+    ("app.quit", QUIT.tooltip),
 )
 """Actions in the command palette that do not have a key, and their descriptions."""
 READING_ACTIONS = ("help_keys", "verdict")
@@ -93,6 +97,11 @@ CONSTANT_ACTIONS = frozenset(
 def shared_key_rows() -> Sequence[KeyRow]:
     """Return the keys of all screens with their descriptions."""
     return key_rows(BINDINGS)
+
+
+def listed_key_rows() -> Sequence[KeyRow]:
+    """Return the keys of all screens and of the application, as help and guide list them."""
+    return key_rows([*BINDINGS, QUIT])
 
 
 def view_key_rows(view: type[View]) -> Sequence[KeyRow]:

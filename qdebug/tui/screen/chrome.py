@@ -18,7 +18,7 @@ from qdebug.present.text import QUOTED, safe_text
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet, cut_start, wrap
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.rows import State, explain_status, shown_sample
+from qdebug.tui.nodes.rows import explain_status, shown_sample
 from qdebug.tui.reading.messages import Opened
 
 if TYPE_CHECKING:
@@ -159,8 +159,14 @@ def verdict_lines(
     text = _with_short_names(text, text_width, height)
     text_lines, advice_lines = wrap(glyphs.transliterate(text), text_width), list[tuple[str, str]]()
     if final_result is not None and navigator is not None and height > _SHORT_HEIGHT:
+        from qdebug.present.reports.short import outputs_line
+
+        room = height - min(len(text_lines), _SHORT_HEIGHT)
         fault = navigator.table.diagnosis.get(navigator.cursor)
-        advice_lines = _advice_lines(final_result, fault)[: height - min(len(text_lines), _SHORT_HEIGHT)]
+        advice_lines = _advice_lines(final_result, fault, text_width)[:room]
+        outputs_text = outputs_line(final_result)
+        if outputs_text and len(advice_lines) < room:
+            advice_lines.insert(0, ("out", outputs_text))
     line_count = max(height - len(advice_lines), 1)
     if len(text_lines) > line_count:
         remainder = glyphs.fit_end(" ".join(text_lines[line_count - 1 :]), text_width - len(_MORE_SUFFIX))
@@ -181,22 +187,27 @@ def verdict_lines(
     return verdict
 
 
-def _advice_lines(result: RunComparison, fault: Diagnosis | None) -> list[tuple[str, str]]:
-    """Return labelled lines: the reason of a fault, and the edit with the largest gain.
+def _advice_lines(result: RunComparison, fault: Diagnosis | None, width: int) -> list[tuple[str, str]]:
+    """Return labelled lines: the reason of a fault, and the edit of its node with the largest gain, else of all nodes.
 
     Args:
         result: The comparison.
         fault: The fault of the node under the cursor; None for the first fault of the diagnosis.
+        width: Cells per line. What to try is said in fewer words if it does not fit.
     """
     if not result.diagnosis:
         return []
-    from qdebug.present.answer import advice_line, gain_of, node_title, remedy_line
+    from qdebug.present.answer import advice_line, gain_of, node_title, remedy_line, remedy_to_try
 
     fault = fault or result.diagnosis[0]
-    gains = [(gain_of(remedy, each), remedy) for each in result.diagnosis for remedy in each.remedies]
-    _, best = max(gains, key=lambda gain: gain[0], default=(0.0, None))
+    best = remedy_to_try(result, fault)
+    if best is None:
+        gains = [(gain_of(remedy, each), remedy) for each in result.diagnosis for remedy in each.remedies]
+        _, best = max(gains, key=lambda gain: gain[0], default=(0.0, None))
     lines = [("why", f"{node_title(fault, limit=_FAULT_NAME_WIDTH)}: {safe_text(fault.why, limit=_MAX_TEXT_LENGTH)}")]
     advice = advice_line(result) if best is None else remedy_line(best, result, max_outputs=1)
+    if best is not None and cell_len(advice) > width:
+        advice = remedy_line(best, result, max_outputs=1, is_brief=True)
     return [*lines, ("try", advice)] if advice else lines
 
 
@@ -311,7 +322,9 @@ def status(
     if navigator is None or not navigator.table.size:
         return [[(_fit_sentence(message, width - 1, glyphs), "accent")]]
     result = navigator.table.results[navigator.cursor]
-    sample_shown = shown_sample(result, navigator.sample) if shows_elements else navigator.sample
+    sample_shown = (
+        shown_sample(result, navigator.sample, navigator.table.worst_sample) if shows_elements else navigator.sample
+    )
     sample = "all samples" if sample_shown is None else f"sample {sample_shown}"
     sample = sample if sample_shown is None or navigator.sample is not None else f"all, sample {sample_shown} shown"
     parts = [_position_text(navigator, shows_list=shows_list)]
@@ -373,7 +386,7 @@ def _row_text(navigator: Navigator, max_length: int, *, with_reason: bool) -> st
     """Return the status of the node under the cursor, with its reason unless the verdict states it."""
     table, row = navigator.table, navigator.cursor
     missing = table.rows[row].missing
-    word = State(int(table.states(navigator.sample)[row])).word if missing is None else safe_text(missing)
+    word = table.status_word(row, navigator.sample) if missing is None else safe_text(missing)
     if table.acknowledged[row]:
         word += ", acknowledged"
     result = table.results[row]

@@ -170,7 +170,7 @@ def _writer(path: Path, scene: Scene, view: View) -> Write:
     if scene.outcome is None or scene.plan_row.missing is not None:
         raise UsageError("This tensor is not compared, or not compared yet.", hint="Choose another node.")
 
-    sample = shown_sample(scene.outcome, scene.navigator.sample)
+    sample = shown_sample(scene.outcome, scene.navigator.sample, scene.table.worst_sample)
     step, steps = scene.navigator.step, scene.navigator.steps
     return partial(_export_all_elements, tensor=scene.plan_row.tensor, sample=sample, step=step, steps=steps)
 

@@ -26,6 +26,7 @@ __all__ = [
     "go_to_origin",
     "go_to_output",
     "origin_jump",
+    "verdict_output_row",
 ]
 
 
@@ -119,12 +120,26 @@ For a longer path, it keeps the first row, and half as many rows at the end.
 """
 
 
-def go_to_output(scene: Scene) -> str:
-    """Go to the worst output of the network, or from there to the next worst output."""
+def _output_rows(scene: Scene) -> list[int]:
+    """Return the rows of the compared outputs, worst first."""
     table, names = scene.table, scene.opened.backend_graph.outputs
     outputs = ((row, table.results[row]) for row in map(table.row_of, dict.fromkeys(names)) if row is not None)
     levels = [(worst_first_key(result.metrics.sqnr_db), row) for row, result in outputs if result and result.metrics]
-    rows = [row for _, row in sorted(levels)]
+    return [row for _, row in sorted(levels)]
+
+
+def verdict_output_row(scene: Scene) -> int | None:
+    """Return the row of the output that the verdict is about, else of the worst one; None if none was compared."""
+    from qdebug.present.answer import shared_output
+
+    names = () if scene.result is None else (shared_output(scene.result), *scene.result.verdict.short)
+    rows = [row for name in names if (row := scene.table.row_of(name)) is not None]
+    return next(iter([*rows, *_output_rows(scene)]), None)
+
+
+def go_to_output(scene: Scene) -> str:
+    """Go to the worst output of the network, or from there to the next worst output."""
+    table, rows = scene.table, _output_rows(scene)
     if not rows:
         return "no output of the network was compared"
     position = (rows.index(scene.row) + 1) % len(rows) if scene.row in rows else 0

@@ -260,10 +260,10 @@ class Loader(Widget):
 
 
 def _answer_key(navigator: Navigator, backend: int) -> AnswerKey:
-    """Return the key of an answer. With all samples selected, elements come from the worst sample."""
+    """Return the key of an answer. With all samples selected, `shown_sample` chooses one."""
     row, sample, table = navigator.cursor, navigator.sample, navigator.table
     is_uncompared = not table.size or table.rows[row].missing is not None  # then the worst sample is unknown
-    sample_shown = sample if is_uncompared else shown_sample(table.results[row], sample)
+    sample_shown = sample if is_uncompared else shown_sample(table.results[row], sample, table.worst_sample)
     return backend, navigator.number, sample_shown, navigator.step
 
 

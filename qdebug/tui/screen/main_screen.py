@@ -40,7 +40,7 @@ from qdebug.tui.reading.messages import (
 )
 from qdebug.tui.screen import chrome, exports, writing
 from qdebug.tui.screen.back_stack import BackStack
-from qdebug.tui.screen.bindings import BINDINGS, CONSTANT_ACTIONS, READING_ACTIONS, shared_key_rows, view_key_rows
+from qdebug.tui.screen.bindings import BINDINGS, CONSTANT_ACTIONS, READING_ACTIONS, listed_key_rows, view_key_rows
 from qdebug.tui.screen.chrome import BackendState
 from qdebug.tui.screen.files import Files
 from qdebug.tui.screen.finding import Filter, search_question
@@ -53,6 +53,7 @@ from qdebug.tui.screen.jumps import (
     go_to_failing,
     go_to_origin,
     origin_jump,
+    verdict_output_row,
 )
 from qdebug.tui.screen.loader import Loader
 from qdebug.tui.screen.other_screens import HelpScreen, ReadingScreen, help_lines
@@ -142,6 +143,8 @@ class MainScreen(Stage):
         )
         self._constants: tuple[ConstantsRequest, str] | None = None
         self._constants_depth = 0
+        self._output_visit: tuple[Navigator, int, int] | None = None
+        """List, node and output, after the samples of the output were opened from the first screen."""
         self.is_untouched = start_place.node is None
         self._is_redraw_due = False
         self.set_reactive(MainScreen.view, start_place.view)
@@ -500,11 +503,29 @@ class MainScreen(Stage):
             return "one backend is given; several: qdebug tui REF A B C"
         first = 0 if self.current.constants is None else self._constants_depth + 1
         self._back_stack.add_view(self.view, view, first=first)
+        if view is ScreenId.SAMPLES and self.view is ScreenId.ANSWER:
+            self._visit_output()
         self.view = view
         return ""
 
+    def _visit_output(self) -> None:
+        """Go to the verdict's output, whose samples the first screen leads to."""
+        scene = self.scene
+        row = None if scene is None else verdict_output_row(scene)
+        if scene is not None and row is not None and row != scene.row:
+            self._output_visit = scene.navigator, scene.row, row
+            scene.navigator.go(row)
+
+    def _leave_output(self) -> None:
+        """Return to the node from which the first screen was left for the samples of the output."""
+        visit, self._output_visit = self._output_visit, None
+        if visit is not None and visit[0] is self.navigator and visit[0].cursor == visit[2]:
+            visit[0].go(visit[1])
+
     def watch_view(self, _: ScreenId, view: ScreenId) -> None:
-        """Show a view and give it the keyboard focus. Show the node again after leaving its constants."""
+        """Show a view and give it the keyboard focus. Show the node again after leaving its constants or the output."""
+        if view is ScreenId.ANSWER:
+            self._leave_output()
         page = self.page
         self.frame.show_page(view, page)
         if view not in _CONSTANT_VIEWS or (
@@ -654,7 +675,7 @@ class MainScreen(Stage):
         """Show the help."""
         view, own_rows = self.view, view_key_rows(type(self.page))
         own_keys = {key for row in own_rows for key in row.keys}
-        shared_rows = [row for row in shared_key_rows() if not own_keys & {*row.keys}]
+        shared_rows = [row for row in listed_key_rows() if not own_keys & {*row.keys}]
         self.app.push_screen(HelpScreen(self.look, lambda width: help_lines(view, own_rows, shared_rows, width)))
 
     def action_verdict(self) -> None:
@@ -664,7 +685,7 @@ class MainScreen(Stage):
         )
 
     def action_edit(self) -> None:
-        """Try the edit of the node that helps most."""
+        """Try the edits of the node that the line try shows; without any, its edit with the best gain."""
         if self.view is not ScreenId.MEND:
             self.with_scene(lambda _: ScreenId.MEND)
         if self.view is ScreenId.MEND:

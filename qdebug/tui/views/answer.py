@@ -10,8 +10,8 @@ import numpy as np
 from textual.binding import Binding, BindingType
 
 from qdebug.present import numbers
-from qdebug.present.answer import gain_of, share_of, share_text
-from qdebug.present.text import safe_text
+from qdebug.present.answer import gain_of, left_in_float, share_of, share_text, shared_output
+from qdebug.present.text import safe_text, shorten
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.drawing.look import Look
@@ -49,8 +49,10 @@ _OPTIONAL_COLUMNS = ("explained", "propagated", "in LSB", "rel L2")
 """Columns that are left out if there is not enough room, in this order."""
 _OP_WIDTH = 12
 _MIN_NAME_WIDTH, _MIN_REASON_WIDTH, _MAX_REASON_LENGTH = 24, 12, 400
-_CELLS_BEFORE_NAME = 4 + 6 + 1 + 8 + 2
-"""Cells before a name: marks, share, SQNR."""
+_CELLS_BEFORE_NAME = 4 + 8 + 1 + 6 + 2
+"""Cells before a name: marks, SQNR, share."""
+_MIN_HEIGHT_WITH_LEFT = 6
+"""Minimum height at which a line states the share that is left."""
 
 
 def culprits(table: NodeTable, origin: int | None, costs: Sequence[int] = ()) -> np.ndarray:
@@ -139,6 +141,7 @@ class AnswerView(DrawnView):
         self._culprit_rows: np.ndarray = np.zeros(0, dtype=np.int64)
         self._key: tuple[object, ...] = ()
         self._visible_positions = range(0)
+        self._left_line_at = -1
 
     def culprit_rows(self, scene: Scene) -> np.ndarray:
         """Return the rows of the culprits, worst first."""
@@ -151,6 +154,7 @@ class AnswerView(DrawnView):
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the list."""
         culprit_rows, glyphs = self.culprit_rows(scene), scene.glyphs
+        self._left_line_at = -1
         if not len(culprit_rows):
             return [_empty_line(scene), [(glyphs.fit_end(_coverage_text(scene), width), "muted")]]
         if scene.table.diagnosis:
@@ -185,7 +189,10 @@ class AnswerView(DrawnView):
         return lines
 
     def _draw_diagnosis(self, scene: Scene, culprit_rows: np.ndarray, width: int, height: int) -> list[Line]:
-        """Draw the faults of the diagnosis: share of the output's error, node and reason."""
+        """Draw the faults of the diagnosis: share of the output's error, node and reason.
+
+        If edits of the first nodes were tried together, a line below these nodes says which share is left.
+        """
         positions = np.flatnonzero(culprit_rows == scene.row)
         position = int(positions[0]) if len(positions) else -1
         text_width = width - _CELLS_BEFORE_NAME
@@ -197,16 +204,23 @@ class AnswerView(DrawnView):
         if position < 0:
             hint = " not one of these; enter opens it, j goes to the first:"
             cursor_lines = [[(hint, "muted")], _fault_line(scene, scene.row, widths, is_cursor=True)]
-        self._visible_positions = window(max(position, 0), len(culprit_rows), max(height - 2 - len(cursor_lines), 1))
-        part_text = lines_shown_text(self._visible_positions, len(culprit_rows))
-        node = f"node {part_text.strip()} worst" if part_text else "node"
-        header = f"    {'share'.rjust(6)} {'SQNR dB'.rjust(8)}  {node.ljust(name_width)} "
+        left_line = _left_line(scene) if height >= _MIN_HEIGHT_WITH_LEFT else None
+        row_count = max(height - 2 - len(cursor_lines) - (left_line is not None), 1)
+        self._visible_positions = window(max(position, 0), len(culprit_rows), row_count)
+        part_text = lines_shown_text(self._visible_positions, len(culprit_rows)).strip()
+        title = _share_title(scene, 8 + name_width, part_text)
+        header = f"    {'SQNR dB'.rjust(8)} {title.ljust(8 + name_width)} "
         header += "why".ljust(widths[1]) + ("try" if remedy_width else "")
         lines: list[Line] = [[(header[:width], "accent")]]
         lines += [
             _fault_line(scene, int(culprit_rows[at]), widths, is_cursor=at == position)
             for at in self._visible_positions
         ]
+        if left_line is not None:
+            count, text = left_line
+            if count in range(self._visible_positions.start, self._visible_positions.stop + 1):
+                self._left_line_at = 1 + count - self._visible_positions.start
+                lines.insert(self._left_line_at, [(scene.glyphs.fit_end(text, width), "muted")])
         return [*lines, *cursor_lines, [(scene.glyphs.fit_end(_coverage_text(scene), width), "muted")]]
 
     def move(self, scene: Scene, lines: int) -> str:
@@ -225,6 +239,9 @@ class AnswerView(DrawnView):
 
     def click(self, scene: Scene, _: int, line: int) -> Target | str | None:
         """Select the culprit on a line, or open it if it is already selected."""
+        if line == self._left_line_at:
+            return None
+        line -= 0 < self._left_line_at < line
         culprit_rows, position = self.culprit_rows(scene), self._visible_positions.start + line - 1
         if line < 1 or position not in self._visible_positions or position >= len(culprit_rows):
             return None
@@ -309,6 +326,23 @@ def _culprit_line(
     return line
 
 
+def _share_title(scene: Scene, width: int, part_text: str) -> str:
+    """Return the heading of the shares and nodes: the output, and which of the nodes are shown."""
+    output = "" if scene.result is None else safe_text(shared_output(scene.result))
+    part_text = f" {part_text}" if part_text else ""
+    output_width = max(width - len("share of ") - len(part_text), 4)
+    return (f"share of {shorten(output, output_width)}" if output else " share  node") + part_text
+
+
+def _left_line(scene: Scene) -> tuple[int, str] | None:
+    """Return the number of nodes that were tried in float together, and a line on the share that is left."""
+    left = None if scene.result is None else left_in_float(scene.result)
+    if left is None:
+        return None
+    share, count = left
+    return count, f"{'':{_CELLS_BEFORE_NAME - 8}}{share_text(share).rjust(6)}  left if the first {count} are in float"
+
+
 def _best_remedy(fault: Diagnosis) -> str:
     """Return the edit of only this node with the largest gain, and that gain; "" if none was tried."""
     remedies = [remedy for remedy in fault.remedies if remedy.nodes == 1]
@@ -334,7 +368,7 @@ def _fault_line(scene: Scene, row: int, widths: tuple[int, int, int], *, is_curs
         (glyphs.cursor if is_cursor else " ", "cursor"),
         (signs[0], "first" if signs[0] == "!" else "accent"),
         (signs[1], state_style(state)),
-        (f" {glyphs.align_right(share, 6)} {glyphs.align_right(metric_text(table, row, 'sqnr_db'), 8)}  ", "plain"),
+        (f" {glyphs.align_right(metric_text(table, row, 'sqnr_db'), 8)} {glyphs.align_right(share, 6)}  ", "plain"),
         (
             glyphs.fit_name(table.title(row, is_short=True), table.rows[row].op, name_width),
             "cursor" if is_cursor else state_style(state),

@@ -16,6 +16,7 @@ from qdebug.present.text import safe_text
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.elements.slab import Slab
 from qdebug.tui.elements.summing import MAX_CLIPPED_POSITIONS, TensorStatistics
+from qdebug.tui.nodes.rows import sample_reason
 from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import ShownElement
 from qdebug.tui.screens import ScreenId
@@ -346,9 +347,8 @@ def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
 def sample_text(scene: Scene) -> str:
     """Return which sample and step the elements are from, and why; "" if there is only one."""
     sample = _sample_shown(scene)
-    stats = None if scene.outcome is None else scene.outcome.metrics
-    reason = "largest max abs" if stats is not None and stats.worst_sample == sample else "the first"
-    reason = reason if scene.navigator.sample is None else "chosen"
+    is_chosen = scene.navigator.sample is not None
+    reason = "chosen" if is_chosen else sample_reason(scene.outcome, sample, scene.table.worst_sample)
     return ", ".join([_place_text(scene), *([reason] if scene.navigator.samples > 1 else [])])
 
 

@@ -599,7 +599,9 @@ def _box_facts(scene: Scene) -> list[tuple[str, str]]:
     """Return the node's name, operator, error, introduced share and clipping, each with its style."""
     result, state = scene.outcome, State(int(scene.table.state[scene.row]))
     facts = [(scene.table.title(scene.row), "title"), (scene.plan_row.op, "plain")]
-    facts.append((f"{sign_of(scene.table, scene.row)}{state.word}", state_style(state)))
+    facts.append(
+        (f"{sign_of(scene.table, scene.row)}{scene.table.status_word(scene.row, is_brief=True)}", state_style(state))
+    )
     if result is not None and result.metrics is not None:
         facts.append((f"rel {numbers.number(result.metrics.rel_l2)}", "plain"))
         share = own_share(result)

@@ -7,6 +7,7 @@ that lists the first edits imports their modules, which takes a second and 27 MB
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
+from qdebug.compare.result.diagnosis import ALL_NODES
 from qdebug.errors import UsageError
+from qdebug.model.thresholds.verdict import REMEDY_MIN_GAIN
 from qdebug.plural import agreeing, plural
 from qdebug.present import numbers
 from qdebug.present.reports.document import Grid
-from qdebug.present.text import safe_text
+from qdebug.present.text import safe_text, shorten
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.reading.messages import EditWish, worst_first_key
 from qdebug.tui.screens import ScreenId
@@ -45,6 +48,10 @@ __all__ = ["MendView"]
 _MIN_LIST_LINES = 5
 """Minimum number of lines for the list of edits, including its heading."""
 _OPTIONAL_COLUMNS = ("op", "bytes")
+_OUTPUT_WIDTH = 12
+"""Cells for the name of the output in the heading of the gains."""
+_EDIT_START = re.compile(r", (?=float )")
+"""Separator between the names of a set of edits: a node's name may contain a comma."""
 _STOP_REASON = "the edits were chosen in the terminal, without a search for others"
 """The reason that is written to the file for ending the search for a repair."""
 
@@ -69,10 +76,6 @@ class MendView(DrawnView):
         self._node_key: tuple[int, int] | None = None
         self._current_name = ""
         self._waiting_row_key: tuple[int, int] | None = None  # row whose best edit is marked once it is known
-        self._gains_when_marked: dict[tuple[int, int | None, str], tuple[float, frozenset[str]]] = {}
-        """For each marked edit, by backend and sample: its gain when it was marked, and the edits that were marked
-        before."""
-        self._gains_source: object = None  # the recordings that the gains belong to
         self._names_by_line: dict[int, str] = {}
         self._latest_written: tuple[tuple[str, ...], Path, str] | None = None
 
@@ -95,7 +98,8 @@ class MendView(DrawnView):
         return next((at for at, edit in enumerate(edits) if edit.name == self._current_name), 0)
 
     def _edit_wish(self, scene: Scene) -> EditWish:
-        return EditWish(edits=tuple(sorted(self._marked_names(scene))), sample=scene.navigator.sample)
+        names = tuple(sorted(self._marked_names(scene)))
+        return EditWish(edits=names, sample=scene.navigator.sample, output=_measured_output(scene))
 
     def trial(self, scene: Scene) -> EditWish | None:
         """Return the request for the effect of the marked edits."""
@@ -132,11 +136,6 @@ class MendView(DrawnView):
         index = self._current_index(edits)
         edit = edits[index]
         self._current_name, name = edit.name, f"{edit.kind} of {safe_text(edit.unit.node.name, limit=40)}"
-        facts, ready = _facts(scene), scene.trial
-        if self._gains_source is not scene.opened:
-            self._gains_when_marked, self._gains_source = {}, scene.opened
-        self._gains_when_marked.pop(self._gain_key(scene, edit), None)
-        is_measured = facts is not None and ready is not None and ready.request.wish == self._edit_wish(scene)
         if edit.name in marks:
             marks.remove(edit.name)
             remaining = self._listed_edits(scene)
@@ -149,61 +148,79 @@ class MendView(DrawnView):
         ]
         replaced_names = {rival.name for rival in replaced_edits}
         marks[:] = [*(rival for rival in marks if rival not in replaced_names), edit.name]
-        other_names = frozenset(marks) - {edit.name}
-        earlier_entries = [self._gains_when_marked.get(self._gain_key(scene, rival)) for rival in replaced_edits]
-        earlier_gains = [entry[0] for entry in earlier_entries if entry is not None and entry[1] == other_names]
-        if (
-            facts is not None
-            and is_measured
-            and edit.name in facts.gains
-            and len(earlier_gains) == len(replaced_edits) <= 1
-        ):
-            # The gain is relative to the replaced edit: add what that edit gained together with the same others.
-            self._gains_when_marked[self._gain_key(scene, edit)] = (
-                facts.gains[edit.name] + sum(earlier_gains),
-                other_names,
-            )
         if replaced_edits:
             return f"{name}, in the place of {', '.join(safe_text(rival.name, limit=40) for rival in replaced_edits)}"
         return f"{name}: {_kind_text(edit)}"
 
     def try_best(self, scene: Scene) -> str:
-        """Mark the edit that helps most, now or once it is known."""
+        """Mark the suggested edits or the one that helps most, now or once they are known."""
         self._waiting_row_key = scene.row_key
-        return self._choose_best(scene) or "the edits of this node are looked for; then the best of them is chosen .."
+        return self._choose_best(scene) or "the best edits of this node are chosen once they are known .."
 
     def watch_scene(self) -> None:
-        """Mark the waiting edit if its gain is now known, and redraw."""
+        """Name the edits of a set that was marked as a whole, mark a waiting edit once it is known, and redraw."""
         scene = self.scene
+        if scene is not None:
+            self._name_marks(scene)
         if self._waiting_row_key is not None and scene is not None:
             message = self._choose_best(scene)
             if message:
                 self.stage.say(message)
         super().watch_scene()
 
+    def _name_marks(self, scene: Scene) -> None:
+        """Replace a mark such as "per-channel *", which means all nodes, by the edits that it stands for."""
+        facts, marked_names = _facts(scene), self._marked_names(scene)
+        is_current = scene.trial is not None and scene.trial.request.wish == self._edit_wish(scene)
+        if facts is not None and is_current and any(name.endswith(ALL_NODES) for name in marked_names):
+            marked_names[:] = [edit.name for edit in facts.marked_edits]
+
     def _choose_best(self, scene: Scene) -> str:
-        """Mark the edit that the diagnosis has tried, else the one with the largest gain; "" while that is unknown."""
+        """Mark the edits that the first screen suggests for the node, else its edit with the largest gain.
+
+        Returns "" while these are unknown.
+        """
         facts = _facts(scene)
         if self._waiting_row_key != scene.row_key:
             self._waiting_row_key = None
             return ""
-        if facts is None or scene.trial is None:
+        if facts is None or scene.trial is None or scene.trial.request.wish != self._edit_wish(scene):
             return ""
-        fault = scene.table.diagnosis.get(scene.row)
-        tried_names = [remedy.edit for remedy in (() if fault is None else fault.remedies)]
-        own_names = [edit.name for edit in facts.edits]
-        best = next((name for name in tried_names if name in own_names), "")
-        if not best and facts.gains and not scene.trial.activity:
-            best = max(facts.gains, key=lambda name: worst_first_key(facts.gains[name]))
-        is_settled = not scene.trial.activity or scene.trial.problem
-        if not best:
-            self._waiting_row_key = None if is_settled else self._waiting_row_key
-            return _no_edits_text(scene) if is_settled and not own_names else ""
+        if scene.result is None:  # the verdict may suggest other edits
+            return ""
+        self._listed_edits(scene)  # notes the node, before an edit of it becomes the current one
+        suggested_names = _suggested_names(scene)
+        if suggested_names:
+            self._waiting_row_key = None
+            return self._mark_suggested(scene, suggested_names)
+        if scene.trial.activity and not scene.trial.problem:
+            return ""
         self._waiting_row_key = None
-        if best in self._marked_names(scene):
-            return "the edit that helps most is chosen already; space takes it back"
-        self._current_name = best
+        marked_names = self._marked_names(scene)
+        gains = {edit: facts.gains.get(edit.name, math.nan) for edit in facts.edits if edit.name not in marked_names}
+        best_gain = max((gain for gain in gains.values() if not math.isnan(gain)), default=None)
+        if best_gain is None:
+            return _no_edits_text(scene) if not facts.edits else "the gain of its edits is not known; space chooses one"
+        best = next(edit for edit, gain in gains.items() if round(gain, 2) >= round(best_gain, 2))  # cheapest first
+        if best_gain < REMEDY_MIN_GAIN:
+            more = "more " if any(edit.name in marked_names for edit in facts.edits) else ""
+            node = safe_text(facts.node, limit=40)
+            return f"no {more}edit of {node} helps: the best is {best.kind}, {best_gain:+.2f} dB"
+        self._current_name = best.name
         return self.mark(scene)
+
+    def _mark_suggested(self, scene: Scene, names: Sequence[str]) -> str:
+        """Mark an edit of this node, or instead of all others a set of edits, so that the outputs are as suggested."""
+        marked_names = self._marked_names(scene)
+        if marked_names and {*marked_names} >= {*names}:
+            return "the edit that helps most is chosen already; space takes it back"
+        if len(names) == 1 and names[0] in _edits_of(scene):
+            self._current_name = names[0]
+            return self.mark(scene)
+        self._unmarked_before.pop(scene.backend, None)
+        marked_names[:] = names
+        self._current_name = ""
+        return f"{plural(len(names), 'edit')} chosen, as the first screen suggests; r takes them back"
 
     def reset(self, scene: Scene) -> str:
         """Unmark all edits. A second call marks them again."""
@@ -294,7 +311,7 @@ class MendView(DrawnView):
         from qdebug.present.reports.repair import EDIT_TITLES, edit_cells
 
         grid = Grid(
-            titles=("", *EDIT_TITLES, "gain dB"),
+            titles=("", *EDIT_TITLES, _gain_title(scene)),
             rows=[
                 ("[x]" if edit.name in marked_names else "[ ]", *edit_cells(edit), self._gain_cell(scene, edit))
                 for edit in edits
@@ -318,9 +335,9 @@ class MendView(DrawnView):
         ready, facts, wish = scene.trial, _facts(scene), self._edit_wish(scene)
         if not wish.edits:
             activity_text = f"; replaying {ready.activity} .." if ready is not None and ready.activity else ""
-            message = _replay_difference(facts) or "no edit is chosen: the outputs are as recorded"
+            message = _replay_difference(scene) or "no edit is chosen: the outputs are as recorded"
             return paragraph(
-                f"{message}{activity_text}", scene, width, "fail" if _replay_difference(facts) else "plain"
+                f"{message}{activity_text}", scene, width, "fail" if _replay_difference(scene) else "plain"
             )
         is_current = ready is not None and ready.request.wish == wish
         if ready is None or facts is None or not is_current:
@@ -336,7 +353,7 @@ class MendView(DrawnView):
         elif effect is not None and facts.fidelity_db is not None:
             from qdebug.present.reports.repair import faithful_words
 
-            fidelity_text = _replay_difference(facts) or faithful_words(facts.fidelity_db)
+            fidelity_text = _replay_difference(scene) or faithful_words(facts.fidelity_db)
             message = f"replayed in {numbers.number(effect.seconds)} s a sample; {fidelity_text}"
         progress_lines = paragraph(message, scene, width, "accent" if ready.activity else "muted")
         if effect is None:
@@ -345,14 +362,15 @@ class MendView(DrawnView):
 
         max_outputs, outputs, more_lines = max(max_lines - len(progress_lines) - 1, 1), effect.outputs, list[Line]()
         if len(outputs) > max_outputs:
-            outputs = tuple(
-                sorted(outputs, key=lambda output: worst_first_key(output.trial.sqnr_db))[: max(max_outputs - 1, 1)]
+            ranked = sorted(
+                outputs, key=lambda output: (output.output != wish.output, worst_first_key(output.trial.sqnr_db))
             )
+            outputs = tuple(ranked[: max(max_outputs - 1, 1)])
             more_lines = paragraph(f"{plural(len(effect.outputs) - len(outputs), 'more output')}", scene, width)
         samples_text = f"sample {wish.sample}" if wish.sample is not None else plural(effect.samples, "sample")
         unedited = (
             {}
-            if facts.unedited_effect is None or not _replay_difference(facts)
+            if facts.unedited_effect is None or not _replay_difference(scene)
             else {output.output: output for output in facts.unedited_effect.outputs}
         )
         unedited_cells = [
@@ -371,16 +389,8 @@ class MendView(DrawnView):
         )
         return [*grid_lines(grid, scene, width), *more_lines, *progress_lines]
 
-    def _gain_key(self, scene: Scene, edit: Edit) -> tuple[int, int | None, str]:
-        return scene.backend, scene.navigator.sample, edit.name
-
     def _gain(self, scene: Scene, edit: Edit) -> float | None:
-        """Return the gain of an edit on top of the marked ones, or its gain when it was marked; None if unknown."""
-        if edit.name in self._marked_names(scene):
-            gain_and_names = (
-                self._gains_when_marked.get(self._gain_key(scene, edit)) if self._gains_source is scene.opened else None
-            )
-            return None if gain_and_names is None else gain_and_names[0]
+        """Return the gain of an edit on top of the marked ones, or on top of the others; None if unknown."""
         facts = _facts(scene)
         return None if facts is None else facts.gains.get(edit.name)
 
@@ -397,9 +407,9 @@ class MendView(DrawnView):
         sentences = [] if edit is None else [f"{edit.kind}: {_kind_text(edit)}"]
         facts = _facts(scene)
         if facts is not None and facts.gains:
-            now_text = " now, over any that it replaces; of a chosen one: what it added" if marked_names else ""
-            base_text = ", over a replay without edits" if _replay_difference(facts) and not marked_names else ""
-            sentences.append(f"gain, in the SQNR of the worst output: what the edit adds{now_text}{base_text}")
+            now_text = " now; of a chosen edit: that it adds to the others" if marked_names else ""
+            base_text = ", over a replay without edits" if _replay_difference(scene) and not marked_names else ""
+            sentences.append(f"gain: dB of {_output_text(scene)} that the edit adds{now_text}{base_text}")
         if marked_names and edits:
             from qdebug.present.reports.repair import cost_words
 
@@ -410,19 +420,56 @@ class MendView(DrawnView):
         return [line for text in sentences for line in paragraph(text, scene, width)]
 
 
-def _replay_difference(facts: EditFacts | None) -> str:
-    """Describe how far a replay without edits is from the recorded outputs; "" if it equals them.
+def _suggested_names(scene: Scene) -> list[str]:
+    """Return the names of the edits that the first screen suggests for the node; empty if it suggests none."""
+    fault = scene.table.diagnosis.get(scene.row)
+    if fault is None or scene.result is None:
+        return []
+    from qdebug.present.answer import remedy_to_try
+
+    remedy = remedy_to_try(scene.result, fault)
+    return [] if remedy is None else _EDIT_START.split(remedy.edit)
+
+
+def _measured_output(scene: Scene) -> str:
+    """Return the output whose gains are shown, which is that of the shares on the first screen; "" for the worst."""
+    if scene.result is None or not scene.result.diagnosis:
+        return ""
+    from qdebug.present.answer import shared_output
+
+    return shared_output(scene.result)
+
+
+def _gain_title(scene: Scene) -> str:
+    output = _measured_output(scene) if len(scene.opened.backend_graph.outputs) != 1 else ""
+    return f"gain of {shorten(safe_text(output), _OUTPUT_WIDTH)}" if output else "gain dB"
+
+
+def _output_text(scene: Scene) -> str:
+    """Name the output whose gains are shown."""
+    output = _measured_output(scene)
+    if len(scene.opened.backend_graph.outputs) == 1:
+        return "the output"
+    return safe_text(output, limit=40) if output else "the worst output"
+
+
+def _replay_difference(scene: Scene) -> str:
+    """Describe how far a replay without edits is from the recorded output; "" if it equals it.
 
     This difference is not part of any edit's gain, but it is part of the outputs shown with edits.
     """
-    if facts is None or facts.unedited_effect is None or not facts.unedited_effect.outputs:
+    facts, name = _facts(scene), _measured_output(scene)
+    if facts is None or facts.unedited_effect is None:
         return ""
-    first = min(facts.unedited_effect.outputs, key=lambda output: worst_first_key(output.trial.sqnr_db))
+    outputs = [output for output in facts.unedited_effect.outputs if name in {"", output.output}]
+    if not outputs:
+        return ""
+    first = min(outputs, key=lambda output: worst_first_key(output.trial.sqnr_db))
     replayed_text, recorded_text = (numbers.number(output.sqnr_db) for output in (first.trial, first.now))
     if replayed_text == recorded_text:
         return ""
-    message = f"the worst output has {replayed_text} dB in a replay without edits, and {recorded_text} dB as recorded"
-    return f"{message}: the replay does not model the backend fully, and no gain includes this difference"
+    levels = f"{replayed_text} dB in a replay without edits, and {recorded_text} dB as recorded"
+    return f"{_output_text(scene)} has {levels}: the replay does not model the backend fully, and no gain includes this"
 
 
 def _facts(scene: Scene) -> EditFacts | None:

@@ -19,7 +19,7 @@ from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.nodes.columns import metric_text
-from qdebug.tui.nodes.rows import NodeTable, State, shown_sample
+from qdebug.tui.nodes.rows import NodeTable, State, sample_reason, shown_sample
 from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.view import (
     DrawnView,
@@ -147,8 +147,9 @@ class SamplesView(DrawnView):
             is_cursor = at == cursor_position
             mark = scene.glyphs.cursor if is_cursor else " "
             if at == 0:
-                sample_shown = shown_sample(result, None)
-                note = f"screens 4 to 7 show sample {sample_shown}, of the largest max abs" if len(samples) > 1 else ""
+                sample_shown = shown_sample(result, None, scene.table.worst_sample)
+                reason = sample_reason(result, sample_shown, scene.table.worst_sample)
+                note = f"screens 4 to 7 show sample {sample_shown}, {reason}" if len(samples) > 1 else ""
                 pieces = [(f" {mark}  all    ", "cursor"), (f"{result.status:<12}", _style(result.status))]
                 fits_note = sum(len(text) for text, _ in pieces) + len(note) <= width
                 lines.append([*pieces, (note, "muted")] if fits_note else pieces)

@@ -192,9 +192,8 @@ def _header_lines(scene: Scene, width: int) -> list[Line]:
     style = "fail" if state.is_failing else "unknown" if state is State.INCOMPARABLE else "fine"
     reason = plan_row.missing if result is None else explain_status(result)
     is_first = navigator.table.first_divergence() == row
-    status = (
-        f"{'! first divergence, ' if is_first else sign_of(navigator.table, row)}{state.word}{output_limit_note(scene)}"
-    )
+    sign_text = "! first divergence, " if is_first else sign_of(navigator.table, row)
+    status = f"{sign_text}{navigator.table.status_word(row)}{output_limit_note(scene)}"
     style = "muted" if state is State.PENDING else style
     lines += _wrap_lines(f"{status}: {reason}" if reason else status, width, style, glyphs)
     if result is not None and result.acknowledged is not None:

@@ -368,7 +368,7 @@ def _status_text(scene: Scene, state: State) -> str:
     table, row, sample = scene.table, scene.row, scene.navigator.sample
     if scene.plan_row.side:
         return f"{sign_of(table, row)}{scene.plan_row.side} only"
-    overall = f"{sign_of(table, row)}{State(int(table.state[row])).word}{output_limit_note(scene)}"
+    overall = f"{sign_of(table, row)}{table.status_word(row)}{output_limit_note(scene)}"
     if sample is None or state is State(int(table.state[row])):
         return overall
     return f"sample {sample} {state.word}, as a whole {overall}"

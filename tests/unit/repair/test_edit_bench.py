@@ -1,6 +1,7 @@
 """Edits that a person chooses: whose they are, and that they give what a repair with the same edits measures."""
 
 import math
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -84,6 +85,34 @@ def test_a_gain_is_what_an_edit_adds_to_those_chosen(session, bench):
     assert dict(bench.gains([], first[-1:], places)) == {
         first[-1].name: pytest.approx(alone.trial.sqnr_db - alone.now.sqnr_db)
     }
+
+
+def test_the_gain_of_a_chosen_edit_is_what_it_adds_to_the_others(session, bench):
+    first, other = (bench.edits_of(unit)[-1] for unit in list(bench._search.catalog.nodes.units.values())[:2])
+    places = session.backend.places()
+    ((_, alone),) = bench.gains([], [first], places)
+    ((_, added),) = bench.gains([first.name], [other], places)
+    assert list(bench.gains([first.name], [first], places)) == [(first.name, pytest.approx(alone))]
+    assert list(bench.gains([first.name, other.name], [other], places)) == [(other.name, pytest.approx(added))]
+
+
+def test_gains_are_of_the_output_that_is_named(session, bench, monkeypatch):
+    edit, places = bench.edits_of(next(iter(bench._search.catalog.nodes.units.values())))[-1], session.backend.places()
+    ((_, expected),) = bench.gains([], [edit], places)
+    effects = bench.effects
+
+    def with_worse_output(*args, **options):
+        for effect in effects(*args, **options):
+            (output,) = effect.outputs
+            worse = replace(output.trial, sqnr_db=-9.0)
+            bad = replace(output, output="bad", now=worse, trial=worse)
+            yield replace(effect, outputs=(output, bad))
+
+    monkeypatch.setattr(bench, "effects", with_worse_output)
+    assert list(bench.gains([], [edit], places)) == [(edit.name, 0.0)], "of the worst output"
+    (output,) = session.backend.graph.outputs
+    assert list(bench.gains([], [edit], places, output)) == [(edit.name, pytest.approx(expected))]
+    assert math.isnan(dict(bench.gains([], [edit], places, "none"))[edit.name])
 
 
 def test_what_a_replay_gains_without_edits_is_no_gain_of_an_edit(session, louder):

@@ -164,7 +164,7 @@ def make_scene():
         if planned.missing is None and found is not None:
             if arrays is not None:
                 session.values = lambda *_: fake.Values(*arrays)
-            where = {"row": row, "tensor": planned.tensor, "sample": shown_sample(found, None)}
+            where = {"row": row, "tensor": planned.tensor, "sample": shown_sample(found, None, None)}
             *_, ready = Answers(OpenPairs()).answer(
                 session, DetailRequest(**where, wants_elements=elements), found, lambda: False
             )

@@ -10,12 +10,13 @@ from qdebug.errors import AlignmentError, RecordingError, UsageError
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.present.rows import metric_title
 from qdebug.tui.drawing.glyphs import ASCII
-from qdebug.tui.nodes.rows import METRIC_CHOICES
+from qdebug.tui.nodes.rows import METRIC_CHOICES, shown_sample
 from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screen.bindings import COMMANDS_WITHOUT_KEY, all_key_rows, shared_key_rows
 from qdebug.tui.screen.other_screens import HelpScreen
 from qdebug.tui.screens import ScreenId
+from qdebug.tui.views.elements import sample_text
 from qdebug.tui.views.view import output_limit_note
 
 pytestmark = pytest.mark.asyncio
@@ -207,6 +208,32 @@ async def test_samples_change_the_numbers_and_the_detail(make_app, make_session,
         assert (1, 1) in session.values_read
 
 
+async def test_elements_are_of_the_sample_in_which_the_output_is_worst(make_app, make_session, settle):
+    class OfSampleOne(make_session):
+        def result(self, **options):
+            told = super().result(**options)
+            return replace(told, verdict=replace(told.verdict, worst_sample=1))
+
+    async with make_app(OfSampleOne(24, samples=3), node="block2/qlinearadd_9", screen="channels").run_test(
+        size=(120, 36)
+    ) as pilot:
+        main = await settle(pilot)
+        assert main.scene.outcome.metrics.worst_sample == 2, "of the tensor itself"
+        await settle(pilot, until=lambda main: main.detail_ready is not None and main.detail_ready.is_complete)
+        assert main.detail_ready.values_sample == 1
+        assert sample_text(main.scene) == "sample 1, the output's worst"
+        assert "all, sample 1 shown" in "\n".join(screen_text(pilot.app))
+        main.action_screen("samples")
+        await pilot.pause()
+        assert "screens 4 to 7 show sample 1, the output's worst" in "\n".join(screen_text(pilot.app))
+        main.action_screen("channels")
+        await pilot.press("full_stop")
+        await settle(pilot)
+        assert sample_text(main.scene) == "sample 0, chosen"
+        result = main.scene.outcome
+    assert shown_sample(replace(result, samples=result.samples[::2]), None, 1) == 2, "it was not recorded in sample 1"
+
+
 async def test_columns_further_right_can_be_reached(make_app, make_session, settle):
     app = make_app(make_session())
     async with app.run_test(size=SIZE) as pilot:
@@ -239,6 +266,8 @@ async def test_help_lists_every_key_and_closes(make_app, make_session, settle):
         await pilot.pause()
         assert isinstance(app.screen, HelpScreen)
         text = "\n".join("".join(piece for piece, _ in line) for line in app.screen._text._lines)
+        assert "  q " in text
+        assert "quit, exit" in text
         assert all(row.help in text for row in shared_key_rows() if row.action not in {"form", "open"})
         await pilot.press("escape")
         assert not isinstance(app.screen, HelpScreen)

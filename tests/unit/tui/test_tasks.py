@@ -157,6 +157,16 @@ async def test_find_the_worst_sample(walk):
     assert f"the worst: sample {worst}" in text
 
 
+async def test_the_samples_behind_the_first_screen_are_those_of_the_output(walk):
+    main, _ = await walk("!", "9")
+    node = next(iter(main.last_scene.table.diagnosis), main.last_scene.table.first_divergence())
+    assert main.last_scene.plan_row.tensor in main.last_scene.opened.backend_graph.outputs
+    main, _ = await walk("!", "9", "escape")
+    assert main.last_scene.row == node, "the first screen is where it was"
+    main, _ = await walk("!", "4", "9")
+    assert main.last_scene.row == node, "a screen of a node keeps it"
+
+
 async def test_find_out_whether_an_arithmetic_explains_it(walk):
     _, text = await walk("!", "7", until=lambda text: "unexplained" in text)
     assert "wrong" in text

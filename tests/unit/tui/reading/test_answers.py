@@ -30,7 +30,7 @@ def ask(make_session, monkeypatch):
         if found is not None:
             monkeypatch.setattr(module, "explain", found)
         outdated[0] = stop
-        request = DetailRequest(row=row, tensor=result.tensor, sample=shown_sample(result, None), **wanted)
+        request = DetailRequest(row=row, tensor=result.tensor, sample=shown_sample(result, None, None), **wanted)
         return list(answers.answer(session, request, result, ended, known=known))
 
     return run

@@ -9,7 +9,9 @@ from qdebug.compare.result.finding import Status
 from qdebug.compare.result.node_result import is_beyond
 from qdebug.errors import UsageError
 from qdebug.tui.drawing.glyphs import UNICODE
+from qdebug.tui.nodes.rows import State
 from qdebug.tui.screen.chrome import banner, status, verdict_lines, verdict_text
+from qdebug.tui.views.view import heading
 
 
 def words(lines):
@@ -228,3 +230,70 @@ def test_the_sample_that_is_shown_is_named_in_a_narrow_terminal(make_scene):
     narrow = words(status(navigator, "", 40, UNICODE, shows_elements=True))
     assert narrow.endswith("all, sample 2 ")
     assert cell_len(narrow) <= 40
+
+
+def test_a_node_of_the_diagnosis_is_not_called_within(make_scene):
+    scene = make_scene(row=9, failing=())
+    assert "within" in words(status(scene.navigator, "", 80, UNICODE))
+    fault = Diagnosis(
+        fault=FaultClass.QUANTIZATION, kind=None, node="n", op="Conv", tensor=scene.plan_row.tensor, model_node=None,
+        why="one scale", share={"out": 0.43},
+    )  # fmt: skip
+    for share, said in ((0.43, "43 % of the output's error"), (None, "in the diagnosis")):
+        scene.table.conclude(replace(scene.result, diagnosis=(replace(fault, share={"out": share}),)))
+        assert f": {said}" in words(status(scene.navigator, "", 80, UNICODE))
+        assert said in words([heading(scene, 120)])
+        assert "within" not in words([heading(scene, 120)])
+    scene.table.state[9] = State.DIVERGED
+    assert "diverged" in words(status(scene.navigator, "", 80, UNICODE)), "what fails itself keeps its status"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "gain", "cost", "said"),
+    [
+        (("speech_probs", "hn"), 8.36, "36.1% of the multiply-adds in float, 218 KiB",
+         "first 2 in float: speech_probs 0.2 -> 8.5 dB (< 20); 36% of MACs, 218 KiB"),
+        (("y",), 24.3, "1.3% of the multiply-adds in float, 456 bytes",
+         "first 2 in float: 0.2 -> 24.5 dB; 1.3% of MACs, 456 bytes"),
+    ],
+)  # fmt: skip
+def test_what_to_try_fits_80_columns_with_its_cost(make_scene, outputs, gain, cost, said):
+    scene = make_scene()
+    gains = (OutputGain(output=outputs[0], db=gain),)
+    remedy = Remedy(
+        edit="float a, float b", what="the first 2 nodes in float", gains=gains, samples=8, cost=cost, command="",
+        nodes=2,
+    )  # fmt: skip
+    fault = Diagnosis(
+        fault=FaultClass.QUANTIZATION, kind=None, node="n", op="Conv", tensor="t", model_node=None,
+        why="one scale", share={outputs[0]: 1.0}, remedies=(remedy,),
+    )  # fmt: skip
+    node = scene.result.nodes[9]
+    output = replace(node, tensor=outputs[0], metrics=replace(node.metrics, sqnr_db=0.187))
+    result = replace(
+        scene.result,
+        nodes=tuple(replace(output, tensor=name) for name in outputs),
+        network_outputs=outputs,
+        diagnosis=(fault,),
+        limits={"min_output_sqnr": 20.0},
+    )
+    now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=result, failure=None)
+    assert words(verdict_lines(now, 80, 4, UNICODE)[-1:]).split(maxsplit=1) == ["try", said]
+    whole = words(verdict_lines(now, 160, 4, UNICODE)[-1:])
+    assert "the first 2 nodes in float" in whole
+    assert cost in whole
+
+
+def test_the_first_screen_has_the_line_of_outputs_of_the_report(make_scene):
+    scene = make_scene()
+    node = scene.result.nodes[9]
+    nodes = tuple(replace(node, tensor=name, metrics=replace(node.metrics, sqnr_db=12.5)) for name in ("y", "h"))
+    result = replace(
+        scene.result, nodes=nodes, network_outputs=("y", "h"), coverage=replace(scene.result.coverage, samples=3),
+        verdict=replace(scene.result.verdict, worst_sample=2),
+    )  # fmt: skip
+    now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=result, failure=None)
+    assert " out  y 12.5 dB, h 12.5 dB; worst: sample 2" in words(verdict_lines(now, 80, 5, UNICODE))
+    now.result = replace(result, nodes=nodes[:1], network_outputs=("y",))
+    assert " out  12.5 dB; worst: sample 2" in words(verdict_lines(now, 80, 5, UNICODE))
+    assert " out " not in words(verdict_lines(now, 80, 2, UNICODE)), "the headline first"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.compare.result.diagnosis import Diagnosis, FaultClass
+from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, OutputGain, Remedy
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.result import Contributor
 from qdebug.tui.drawing.glyphs import UNICODE
@@ -209,9 +209,38 @@ def test_nodes_of_the_diagnosis_come_first_with_share_and_reason(pages, make_sce
     assert page.rows(scene)[:3] == [7, 4, 2]
     assert 9 in page.rows(scene), "what fails stays in the list"
     head, *drawn = text(page.draw(scene, 100, 18)).splitlines()
-    assert head.split()[:3] == ["share", "SQNR", "dB"]
+    assert head.split()[:5] == ["SQNR", "dB", "share", "of", "y"]
     for line, share, at in zip(drawn, ("61 %", "4 %", " - "), (7, 4, 2), strict=False):
         assert share in line
         assert f"#{at} " in line
         assert f"one scale for {at} channels" in line
     assert all(len(line) <= 40 for line in text(page.draw(scene, 40, 10)).splitlines())
+
+
+def test_the_share_that_is_left_stands_below_the_nodes_that_were_tried_together(pages, make_scene):
+    scene = make_scene(failing=(9,), incomparable=())
+    rows = scene.table.rows
+    tried = Remedy(
+        edit="float a, float b", what="", gains=(OutputGain(output="y", db=10.0),), samples=1, cost="", command="",
+        nodes=2,
+    )  # fmt: skip
+    faults = tuple(
+        Diagnosis(
+            fault=FaultClass.QUANTIZATION, kind=None, node=rows[at].node, op=rows[at].op, tensor=rows[at].tensor,
+            model_node=None, why="", share={"y": share}, remedies=(tried,) if at == 7 else (),
+        )
+        for at, share in ((7, 0.5), (4, 0.1), (2, 0.4))
+    )  # fmt: skip
+    scene = replace(scene, result=replace(scene.result, diagnosis=faults))
+    scene.table.conclude(scene.result)
+    page = pages[ScreenId.ANSWER]
+    scene.navigator.go(7)
+    drawn = text(page.draw(scene, 80, 18)).splitlines()
+    assert drawn[3].split() == ["10", "%", "left", "if", "the", "first", "2", "are", "in", "float"]
+    assert page.click(scene, 0, 3) is None
+    assert page.click(scene, 0, 4) == ""
+    assert scene.row == 2, "the line after it is the third node"
+    page.draw(scene, 80, 18)
+    page.click(scene, 0, 2)
+    assert scene.row == 4
+    assert not any("left if" in line for line in text(page.draw(scene, 80, 5)).splitlines()), "no room"

@@ -9,6 +9,7 @@ import pytest
 
 from qdebug import data
 from qdebug.cli.repair import _earlier_edits
+from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, OutputGain, Remedy
 from qdebug.errors import UsageError
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.reading.messages import EditWish, TrialReady, TrialRequest
@@ -33,8 +34,10 @@ def looked(session, make_scene):
     page, told, opened = MendView(), [], make_scene().opened
     trials = Trials(told.append)
 
-    def look(row, tensor):
+    def look(row, tensor, diagnosis=()):
         scene = replace(make_scene(row=row), opened=opened)
+        scene = replace(scene, result=replace(scene.result, diagnosis=diagnosis))
+        scene.table.diagnosis = dict(enumerate(diagnosis, 1))
         scene.navigator.choose_sample(None)
         request = TrialRequest(row=row, tensor=tensor, wish=page.trial(scene))
         trials.answer(session, request, lambda: False)
@@ -87,7 +90,7 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     gains = scene.trial.edits.gains
     assert gains.keys() == {edit.name for edit in scene.trial.edits.edits}
     assert f"{gains[scene.trial.edits.edits[0].name]:+.2f}" in drawn
-    assert "of the worst output: what the edit adds" in drawn
+    assert "gain: dB of the worst output that the edit adds" in drawn
     assert "bias" in page.mark(scene)
     assert "replaying" in text(page.draw(scene, 90, 24)), "what was told is without the mark"
     one = look(1, first).trial.edits.effect
@@ -96,9 +99,12 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     assert line.rstrip().endswith(f"{added:+.2f}"), "what it added when it was chosen"
     page.move(scene, 1)
     assert "range" in page.mark(scene), "the answer is of other marks"
-    marked = [line for line in text(page.draw(look(1, first), 90, 24)).splitlines() if "[x]" in line]
-    assert not re.search(r"[+-]\d+\.\d+$", marked[1].rstrip()), "what it adds to the other one was not measured"
-    assert [line[-1] for line in page.table(look(1, first))[1] if line[0]] == [added, None]
+    scene = look(1, first)
+    both = scene.trial.edits.effect.outputs[0].trial.sqnr_db
+    added_now = [line[-1] for line in page.table(scene)[1] if line[0]]
+    assert added_now[1] == pytest.approx(both - one.outputs[0].trial.sqnr_db), "what it adds to the other one"
+    marked = [line for line in text(page.draw(scene, 90, 24)).splitlines() if "[x]" in line]
+    assert [line.split()[-1] for line in marked] == [f"{gain:+.2f}" for gain in added_now]
     page.mark(scene)
     page.move(scene, -1)
     scene = look(2, second)
@@ -139,6 +145,96 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
         prepare_export(str(tmp_path / "none.json"), scene, screenshot=str, view=page)
 
 
+@pytest.fixture
+def diagnosed(looked, session):
+    """Return a page, and a function that gives the scene on a node of a diagnosis of two, with what was tried."""
+    page, look = looked
+    names = [next(edit.name for edit in look(row + 1, tensor).trial.edits.edits if edit.kind == "float")
+             for row, tensor in enumerate(tensors(session))]  # fmt: skip
+
+    def on(at, *tried):
+        output = session.backend.graph.outputs[0]
+        remedies = [
+            Remedy(edit=edit, what="", gains=(OutputGain(output=output, db=gain),), samples=1, cost="", command="",
+                   nodes=None if edit == "kernel" else len(edit.split(", ")))
+            for edit, gain in tried
+        ]  # fmt: skip
+        faults = tuple(
+            Diagnosis(fault=FaultClass.QUANTIZATION, kind=None, node=tensor, op="QLinearConv", tensor=tensor,
+                      model_node=None, why="", share={output: 0.5}, remedies=tuple(remedies[row::2]))
+            for row, tensor in enumerate(tensors(session))
+        )  # fmt: skip
+        return look(at + 1, tensors(session)[at], faults)
+
+    return page, on, names
+
+
+def test_x_tries_the_set_of_edits_that_the_first_screen_suggests(diagnosed):
+    page, on, (first, second) = diagnosed
+    tried = (("16-bit a", 3.0), ("kernel", 30.0), (f"{first}, {second}", 8.5))
+    assert "2 edits chosen, as the first screen suggests" in page.try_best(on(0, *tried))
+    assert set(page.trial(on(0, *tried)).edits) == {first, second}
+    page.reset(on(1))
+    assert "once they are known" in page.try_best(replace(on(1, *tried), result=None)), "the verdict is to come"
+    assert not page.trial(on(1)).edits
+    page.try_best(on(1, *tried))
+    assert set(page.trial(on(1)).edits) == {first, second}, "the second node is in the set too"
+    assert "chosen already" in page.try_best(on(1, *tried))
+
+
+def test_x_tries_the_edit_that_is_suggested_though_another_gains_more(diagnosed):
+    page, on, _ = diagnosed
+    edits = on(0).trial.edits
+    suggested = min(edits.gains, key=edits.gains.get)
+    page.try_best(on(0, (suggested, 3.0)))
+    assert page.trial(on(0)).edits == (suggested,)
+
+
+def test_x_tries_the_edits_of_all_nodes(diagnosed):
+    page, on, _ = diagnosed
+    page.try_best(on(0, ("float *", 3.0)))
+    assert page.trial(on(0)).edits == ("float *",)
+    scene = on(0)
+    page._name_marks(scene)
+    named = page.trial(scene).edits
+    assert len(named) > 2
+    assert all(name.startswith("float ") for name in named)
+    assert "*" not in "".join(named)
+
+
+def with_gains(scene, gains):
+    edits = scene.trial.edits
+    known = dict(zip((edit.name for edit in edits.edits), gains, strict=False))
+    return replace(scene, trial=replace(scene.trial, edits=replace(edits, gains=known)))
+
+
+def test_x_tries_the_cheapest_of_the_best_edits_of_a_node_without_a_suggestion(diagnosed):
+    page, on, _ = diagnosed
+    scene = with_gains(on(0), [0.1, 3.001, 3.002, float("nan")])
+    page.try_best(scene)
+    assert page.trial(scene).edits == (scene.trial.edits.edits[1].name,), "both are shown as +3.00"
+
+
+def test_x_chooses_no_edit_that_does_not_help(diagnosed):
+    page, on, _ = diagnosed
+    scene = with_gains(on(0), [0.1, 0.49, -2.0, float("nan")])
+    best = scene.trial.edits.edits[1].kind
+    assert page.try_best(scene) == f"no edit of {scene.trial.edits.node} helps: the best is {best}, +0.49 dB"
+    assert page.trial(scene).edits == ()
+    scene = with_gains(on(0), [])
+    assert page.try_best(scene) == "the gain of its edits is not known; space chooses one"
+
+
+def test_gains_are_of_the_output_that_the_shares_are_of(diagnosed):
+    page, on, _ = diagnosed
+    scene = on(0)
+    (output,) = scene.result.diagnosis[0].share
+    assert page.trial(scene).output == output
+    drawn = text(page.draw(scene, 100, 24))
+    assert f"gain of {output}" in drawn
+    assert f"gain: dB of {output} that the edit adds" in drawn
+
+
 def test_an_edit_takes_the_place_of_those_that_it_undoes_and_that_undo_it(looked, session):
     page, look = looked
     scene = look(1, tensors(session)[0])
@@ -161,19 +257,6 @@ def test_the_gain_of_an_edit_is_not_that_over_the_one_it_replaced(looked, sessio
         page.mark(scene)
         scene = look(1, tensors(session)[0])
     assert [line[-1] for line in page.table(scene)[1] if line[0]] == [pytest.approx(over_none["float"])]
-
-
-def test_a_gain_over_a_replaced_edit_that_was_of_other_marks_is_not_said(looked, session):
-    page, look = looked
-    for at, kind in ((0, "16-bit"), (1, "float"), (0, "float")):
-        tensor = tensors(session)[at]
-        scene = look(at + 1, tensor)
-        kinds = [edit.kind for edit in scene.trial.edits.edits]
-        page.move(scene, -100)
-        page.move(scene, kinds.index(kind))
-        page.mark(scene)
-    gains = {line[2]: line[-1] for line in page.table(look(1, tensors(session)[0]))[1] if line[0]}
-    assert sorted(gain is None for gain in gains.values()) == [False, True], "the last was measured over 16-bit alone"
 
 
 def test_a_sample_that_is_chosen_is_replayed_alone(looked, session):
