@@ -380,7 +380,7 @@ class ErrorReplay:
         # Replays of one sample differ only in the added errors, so many nodes can compute all of them in one call,
         # stacked along the first axis. Other nodes run once per replay. Results equal to the recording are dropped,
         # because the error ends there.
-        stacked_inputs = self._stack(form, opset, changed_inputs, recorded_inputs, runs)
+        stacked_inputs = self._stack_runs(form, opset, changed_inputs, recorded_inputs, runs)
         if stacked_inputs is not None:
             checkpoint()
             with size_limits(element_limit=element_limit * len(runs), recorded=partial(self._stacked_size, len(runs))):
@@ -424,7 +424,7 @@ class ErrorReplay:
     def _input_of_run(self, form: Node, name: str, runs: _Runs, run: int) -> np.ndarray:
         return runs.parts[run] if run in runs.parts else self._load_input(form, name)
 
-    def _stack(
+    def _stack_runs(
         self,
         form: Node,
         opset: Mapping[str, int],

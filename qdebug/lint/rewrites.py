@@ -433,7 +433,7 @@ def _align_forms(
 
 
 def _pair_outputs(before: LintModel, after: LintModel) -> dict[str, str]:
-    """Return the outputs of one form by those of the other, paired by name or else in order."""
+    """Map each output of one form to its counterpart in the other, by name or else by position."""
     outputs_before, outputs_after = before.graph.outputs, after.graph.outputs
     if {*outputs_after} <= {*outputs_before}:
         return {name: name for name in outputs_after}

@@ -190,7 +190,7 @@ class ValueHistogram:
 
     @property
     def total(self) -> int:
-        """Number of all elements."""
+        """Total number of elements."""
         return int(self.counts.sum()) + self.below + self.above + self.nan
 
     @property

@@ -113,7 +113,7 @@ def comparison_headline(comparison: FingerprintComparison) -> str:
 
 
 def comparison_rows(comparison: FingerprintComparison, *, everything: bool = False) -> list[tuple[str, ...]]:
-    """Return the rows of a comparison as safe texts: kind, verdict, and the arithmetic in either file.
+    """Return a comparison's rows as escaped strings: kind, verdict, arithmetic of each file.
 
     Args:
         comparison: The comparison to show.

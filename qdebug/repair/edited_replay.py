@@ -304,7 +304,7 @@ class _NodeRuns:
 
 
 class _ReplayedValues:
-    """The values so far in several runs, as far as they differ from the recording.
+    """Replayed values of several runs, kept only where they differ from the recording.
 
     Args:
         run: The recorded run.

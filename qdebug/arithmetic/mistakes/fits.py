@@ -167,12 +167,12 @@ def _operand_dial(node: Node, name: str, text: str, start: float, make: Callable
 
 
 def solve(dial: Dial, recorded: np.ndarray, compute: Compute) -> float | None:
-    """Return the value of a number that brings a node closest to its recorded result.
+    """Return the parameter value that brings the node closest to its recorded result.
 
     None if the node cannot be computed with any start value.
 
     Args:
-        dial: The number.
+        dial: The parameter.
         recorded: The recorded result.
         compute: Computes the node with a mistake.
     """

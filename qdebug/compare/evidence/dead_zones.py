@@ -32,7 +32,7 @@ class DeadZone:
         smallest_survivor: The smallest replayed magnitude that did not.
         dropped: Number of elements that became zero although the replayed magnitude exceeds `floor`.
         surviving: Number of survivors.
-        total: Number of all elements.
+        total: Total number of elements.
         worst: The largest error of a survivor.
         squares: The sum of the survivors' squared errors.
     """

@@ -63,14 +63,14 @@ class Runs:
         return ComparedReaders(self.graphs.replays)
 
     @cached_property
-    def _by_bytes(self) -> dict[tuple[int, int], Mapping[tuple[str, bytes], list[str]]]:
+    def _tensors_by_place(self) -> dict[tuple[int, int], Mapping[tuple[str, bytes], list[str]]]:
         return {}
 
     def tensors_by_bytes(self, place: tuple[int, int]) -> Mapping[tuple[str, bytes], list[str]]:
         """Return the backend's tensors of a sample and step by dtype and hash of their elements."""
-        if place not in self._by_bytes:
-            self._by_bytes[place] = tensors_by_bytes(self.backend, place)
-        return self._by_bytes[place]
+        if place not in self._tensors_by_place:
+            self._tensors_by_place[place] = tensors_by_bytes(self.backend, place)
+        return self._tensors_by_place[place]
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:

@@ -336,7 +336,7 @@ def _difference(recorded_values: np.ndarray, replayed: np.ndarray) -> np.ndarray
 
 
 class _FloatNode:
-    """One output of a float node, compared with its replay at samples and steps of choice."""
+    """One output of a float node, compared with its replay at selected samples and steps."""
 
     def __init__(self, recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> None:
         self._recording, self._node, self._tensor = recording, node, tensor

@@ -676,7 +676,7 @@ class WrongNode:
 
 
 def _round_numbers(value: float | None, *, is_whole: bool) -> list[float]:
-    """Return a number rounded to few digits first, and then to more; a whole number rounded to one."""
+    """Return roundings of a number, coarsest first; for an integer, only one."""
     if value is None or not math.isfinite(value):
         return []
     if is_whole:

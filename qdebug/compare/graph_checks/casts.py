@@ -18,7 +18,7 @@ class ChangedByCast:
     Args:
         dtype: The integer type.
         count: Number of changed elements.
-        total: Number of all elements.
+        total: Total number of elements.
         before: The first changed element, or 0 if there is none.
         after: Its value after the cast.
     """

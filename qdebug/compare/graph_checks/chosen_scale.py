@@ -89,10 +89,10 @@ class ChosenScale(TensorCheck):
             attribution = attribute(facts.reference, facts.backend, facts.entry, other_replays)
         return self._plain.attribution() if attribution.introduced is None else attribution
 
-    def why_not(self, attribution: Attribution) -> str | None:
+    def why_check_is_impossible(self, attribution: Attribution) -> str | None:
         """Return why the tensor cannot be checked, or None if it can, as far as is known in advance."""
         reason = None if self.segment.has_several_nodes else why_replay_is_inconclusive(self.facts, attribution)
-        return super().why_not(attribution) if reason is None else reason
+        return super().why_check_is_impossible(attribution) if reason is None else reason
 
     @cached_property
     def limited_sums(self) -> str | None:  # type: ignore[override]

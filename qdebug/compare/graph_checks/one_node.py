@@ -52,13 +52,13 @@ class OneNode(TensorCheck):
         by_reference = self.by_reference(rounding=True)  # a harness may not record all inputs of a node
         return own_attribution if by_reference.introduced is None else by_reference
 
-    def why_not(self, attribution: Attribution) -> str | None:
+    def why_check_is_impossible(self, attribution: Attribution) -> str | None:
         """Return why the node cannot be checked, or None if it can, as far as is known in advance."""
         if (reason := why_replay_is_inconclusive(self.facts, attribution)) is not None:
             return reason
         if operators.of(self.node.op).takes_codes:
             return f"{self.node.op} computes with codes"
-        return super().why_not(attribution)
+        return super().why_check_is_impossible(attribution)
 
     def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
         """Find a difference between the replays beyond the rounding of constants, or a loss by that rounding."""

@@ -44,7 +44,7 @@ class WrongElements:
         node: The node.
         wrong: Number of wrong elements. If it is at most half, the arithmetic is right, because a different one would
             change most elements.
-        count: Number of all elements.
+        count: Total number of elements.
     """
 
     node: Node

@@ -95,7 +95,7 @@ class TensorCheck(ABC):
             RecordingError: A constant or an input was not recorded.
         """
 
-    def why_not(self, attribution: Attribution) -> str | None:  # noqa: ARG002  some do not need it
+    def why_check_is_impossible(self, attribution: Attribution) -> str | None:  # noqa: ARG002  some do not need it
         """Return why a tensor cannot be checked, or None if it can, as far as is known in advance."""
         own_nodes, facts = self.segment.own, self.facts
         if not facts.places:
@@ -125,7 +125,7 @@ class TensorCheck(ABC):
             return inconsistent, None
         if self.is_declared_equally or is_declared_equally(self.facts, places):
             return None, None
-        why, finding = self.why_not(attribution), None
+        why, finding = self.why_check_is_impossible(attribution), None
         if why is None:
             try:
                 finding = self.effect(attribution, places)

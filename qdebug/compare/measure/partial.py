@@ -355,7 +355,7 @@ class ElementComparison:
     Args:
         sums: Its error.
         compared: Number of compared elements.
-        count: Number of all elements.
+        count: Total number of elements.
         shape: The tensor's shape.
         positions: Flat positions of the compared elements. None after joining several steps.
         places: Number of steps.

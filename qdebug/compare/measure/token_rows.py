@@ -203,7 +203,7 @@ class _TokenRecording(View):
 
     @cached_property
     def info(self) -> RunInfo:
-        """Facts of the run, with the tensors that are left out."""
+        """Facts about the run, including which tensors were left out."""
         info, names = self._recording.info, set(self.names)
         left_out = [name for name in self._recording.names if name not in names]
         return replace(
