@@ -140,11 +140,10 @@ def _try_edits(
         if float_remedy is None:
             return _CachedRemedies(remedies=tuple(trials.find_remedies()))
         first_faults, remedy = float_remedy
-        numbered_float_remedy = _NumberedRemedy(fault=first_faults[0], remedy=remedy)
-        return _CachedRemedies(
-            remedies=(*trials.find_remedies(None if thorough else first_faults[:1]), numbered_float_remedy),
-            first_faults=first_faults,
-        )
+        remedies = list(trials.find_remedies(None if thorough else first_faults[:1]))
+        if all(numbered.remedy.edit != remedy.edit for numbered in remedies):
+            remedies.append(_NumberedRemedy(fault=first_faults[0], remedy=remedy))
+        return _CachedRemedies(remedies=tuple(remedies), first_faults=first_faults)
     except QdebugError:  # no replay is possible; `qdebug repair` reports why
         return _CachedRemedies()
 
@@ -204,10 +203,10 @@ class _Trials:
         count = len(chosen_names)
         remedy = self._make_remedy(
             ", ".join(chosen_names),
-            f"the first {count} nodes in float",
+            _EDIT_TITLES["float"] if count == 1 else f"the first {count} nodes in float",
             gains,
             cost=_cost_text([edits[name] for name in chosen_names]),
-            command=f"qdebug repair {_PAIR} --kinds float --max-edits {count}",
+            command=f"qdebug repair {_PAIR} --kinds float" + (f" --max-edits {count}" if count > 1 else ""),
             nodes=count,
         )
         return tuple(number_by_edit[name] for name in chosen_names), remedy
@@ -320,11 +319,12 @@ def _choose_greedily(names: Sequence[str], gain_of: Callable[[Sequence[str]], fl
     Each round only tries the better half of the candidates of the previous round. The choice ends before a name that
     gains little.
     """
-    chosen_names, candidates, best = [names[0]], [*names[1:]], -math.inf
+    chosen_names, candidates = [names[0]], [*names[1:]]
+    best = gain_of(chosen_names)
     while candidates and len(chosen_names) < max_names:
         gains = {name: gain_of([*chosen_names, name]) for name in candidates}
         ranked = sorted(candidates, key=gains.__getitem__, reverse=True)
-        if len(chosen_names) > 1 and gains[ranked[0]] < best + REMEDY_MIN_GAIN:
+        if gains[ranked[0]] < best + REMEDY_MIN_GAIN:
             break
         chosen_names.append(ranked[0])
         best = gains[ranked[0]]

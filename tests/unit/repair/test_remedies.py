@@ -104,6 +104,7 @@ def test_nothing_is_tried_where_all_is_well():
 
 
 def test_a_node_that_gains_little_beside_the_others_is_not_left_in_float():
-    gains = {("a", "b"): 3.0, ("a", "c"): 9.0, ("a", "d"): 5.0, ("a", "c", "d"): 9.2}
+    gains = {("a",): 2.0, ("a", "b"): 3.0, ("a", "c"): 9.0, ("a", "d"): 5.0, ("a", "c", "d"): 9.2}
     assert _choose_greedily("abcd", lambda names: gains[tuple(names)], 3) == ["a", "c"]
     assert _choose_greedily("abcd", lambda names: (gains | {("a", "c", "d"): 9.8})[tuple(names)], 3) == ["a", "c", "d"]
+    assert _choose_greedily("abcd", lambda names: (gains | {("a",): 8.8})[tuple(names)], 3) == ["a"]
