@@ -69,7 +69,7 @@ def _ignore(stage: str) -> None:
     pass
 
 
-_SWAPPED = "The reference holds codes, but the backend does not; check whether the two files were swapped."
+_SWAPPED = "The reference contains codes, but the backend does not; check whether the two files were swapped."
 
 
 def _has_logits_rule(limits: Limits, output: str) -> bool:

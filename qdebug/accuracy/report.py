@@ -317,7 +317,7 @@ class _ScoredRun:
         output = _scores_output(self.name, self.recording, self.options.scores)
         rows = [_to_rows(self._load_real(output, place), output, self.name) for place in self.places]
         if not rows:
-            raise RecordingError(f"{self.name!r} holds no samples.", hint="Record the network's outputs.")
+            raise RecordingError(f"{self.name!r} has no samples.", hint="Record the network's outputs.")
         if len({scores.shape[-1] for scores in rows}) > 1:
             raise UsageError(f"The number of classes of output {output!r} of {self.name!r} changes between samples.")
         self.scores = np.concatenate(rows)
@@ -355,7 +355,7 @@ class _ScoredRun:
         names = self.recording.graph.outputs
         self.outputs = [{name: self._load_real(name, place) for name in names} for place in self.places]
         if not self.outputs or not names:
-            raise RecordingError(f"{self.name!r} holds no outputs.", hint="Record the network's outputs.")
+            raise RecordingError(f"{self.name!r} has no outputs.", hint="Record the network's outputs.")
         if self.labels is not None and len(np.atleast_1d(self.labels)) != len(self.places):
             raise UsageError(
                 f"There are {len(np.atleast_1d(self.labels))} labels, but the number of {self.unit} "
@@ -436,7 +436,7 @@ def _to_rows(array: np.ndarray, output: str, name: str) -> np.ndarray:
         shape = shape[:-1]
     if not shape or shape[-1] < 2 or array.dtype.kind not in "iuf":
         raise UsageError(
-            f"Output {output!r} of {name!r} has shape {array.shape}, which is not class scores.",
+            f"Output {output!r} of {name!r} has shape {array.shape}, so it does not contain class scores.",
             hint="Use your own function: --metric FILE.py:FUNCTION.",
         )
     return np.asarray(array, np.float32).reshape(-1, shape[-1])

@@ -113,11 +113,9 @@ def _parse_rounding(path: Path, key: str, text: object) -> Placement:
     if key.startswith(NODE_KEY):
         short = short.partition(":")[0]
     elif op not in RECIPES:
-        raise _format_error(path, f"the roundings of {op!r} are not known; those are of {', '.join(RECIPES)}")
+        raise _format_error(path, f"no roundings are known for {op!r}, only for {', '.join(RECIPES)}")
     if short not in (formats := [short_format.name for short_format in SHORT_FORMATS]):
-        raise _format_error(
-            path, f"the key {key!r} states no format; write {op}:FORMAT, with one of {', '.join(formats)}"
-        )
+        raise _format_error(path, f"the key {key!r} has no format; write {op}:FORMAT, with one of {', '.join(formats)}")
     return _parse_entry(path, f"the rounding of {key!r}", text, parse_placement)
 
 

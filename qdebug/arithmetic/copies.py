@@ -37,7 +37,7 @@ def copied_elements(
         ):
             starts = np.unique(recorded_sources[is_known] - positions[is_known])
             if starts.size == 1:
-                yield f"wrong elements are those of {name!r} in memory order, from element {starts[0]} on"
+                yield f"wrong elements are copies of {name!r} in memory order, from element {starts[0]} on"
             else:
                 yield _sentence(name, operand.shape, recorded_sources[is_known], right_sources[is_known])
 
@@ -54,7 +54,7 @@ def _sentence(name: str, shape: tuple[int, ...], sources: np.ndarray, right_sour
     distances = np.unique(sources - right_sources)
     example = f"{name}[{_index(sources[0], shape)}] where {name}[{_index(right_sources[0], shape)}] is right"
     if distances.size > 1:
-        return f"wrong elements are other elements of {name!r}, such as {example}"
+        return f"wrong elements are copies of the wrong elements of {name!r}, such as {example}"
     by_axis = np.stack(np.unravel_index(sources, shape)) - np.stack(np.unravel_index(right_sources, shape))
     moved_axes = [axis for axis in range(len(shape)) if by_axis[axis].any()]
     if len(moved_axes) == 1 and np.unique(by_axis[moved_axes[0]]).size == 1:
@@ -62,9 +62,8 @@ def _sentence(name: str, shape: tuple[int, ...], sources: np.ndarray, right_sour
     else:
         distance, where = int(distances[0]), "in memory"
     places = "1 place" if abs(distance) == 1 else f"{abs(distance)} places"
-    return (
-        f"wrong elements are those of {name!r} {places} {'after' if distance > 0 else 'before'} the right ones {where}"
-    )
+    side = "after" if distance > 0 else "before"
+    return f"wrong elements are copied from {name!r} {places} {side} the right ones {where}"
 
 
 def _index(flat: int, shape: tuple[int, ...]) -> str:

@@ -94,8 +94,8 @@ def _explain_by_two_arithmetics(remaining: Residual, finding: SearchResult, unit
     if tail is None:
         return None
     likely = (
-        f"{tail.place_text} use another arithmetic ({describe(tail.tail)}) than the others ({describe(tail.body)}; "
-        f"{tail.elements} elements tell them apart; reproduces every element)"
+        f"{tail.place_text} use a different arithmetic ({describe(tail.tail)}) from the others ({describe(tail.body)}; "
+        f"{tail.elements} elements distinguish them; reproduces every element)"
     )
     return replace(remaining, pattern="tail", likely=likely, reproduces=True)
 
@@ -148,10 +148,10 @@ def _explain_by_code_table(remaining: Residual, table: CodeTable) -> Residual:
     if table.passed_on is not None:
         return replace(described, likely=f"{table.passed_on} (reproduces every element)", reproduces=True)
     few = len(table.deviations) < table.seen - len(table.deviations)
-    likely = "wrong entries in the table" if few else f"a table of another function than {table.function}"
+    likely = "wrong entries in the table" if few else f"a table of a function other than {table.function}"
     largest = max(abs(entry.value - entry.exact) for entry in table.deviations)
     if largest <= 1 or (not few and largest <= SLIGHT_ERROR_CODES):
-        likely = f"an inexact table of {table.function}, or a computation of it in several rounded steps"
+        likely = f"an inexact table of {table.function}, or one computed in several rounded steps"
     return replace(described, likely=f"{likely}; no other input or output scale fits all entries")
 
 
@@ -196,7 +196,7 @@ def _explain_by_lookup(
         )
         return replace(remaining, likely=sums_text)
     likely = (
-        "another function of the code, such as another table; "
+        "a different function of the code, such as a different table; "
         f"each of {code_counts.size} input codes always maps to one code"
     )
     return replace(remaining, likely=likely)

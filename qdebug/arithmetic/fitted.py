@@ -356,7 +356,7 @@ class FittedMultiplier:
         recorded_clause = "" if self.recorded is None else f"; the recorded multiplier and shift {agrees} with this"
         deviation = _deviation_text(self.min_ratio, self.max_ratio)
         return (
-            f"the codes imply a multiplier that is {deviation}{where_text}: it was computed from other scales than the "
+            f"the codes imply a multiplier that is {deviation}{where_text}: it was computed from scales other than the "
             f"recorded ones, or rounded{recorded_clause} (reproduces every element)"
         )
 

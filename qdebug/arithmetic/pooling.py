@@ -27,14 +27,16 @@ __all__ = ["Pooled", "choose_variants_by_kind", "pool"]
 
 _KINDS_WITH_SEPARATE_BRANCHES = ("lookup", "resize")
 """Kinds whose branches are different functions, and so are not pooled."""
-_DOUBT_BY_CHANCE = "a step program of no known runtime fits ({}), but on too few elements to rule out chance"
+_DOUBT_BY_CHANCE = "a step program that no known runtime uses fits ({}), but on too few elements to rule out chance"
 _DOUBT_WITHOUT_SIBLINGS = (
-    "an arithmetic of no known backend fits ({}), and no other node of the same kind and types confirms it"
+    "an arithmetic that no known backend uses fits ({}), and no other node of the same kind and types confirms it"
 )
 _FEW_DECIDING_ELEMENTS = (
-    "only {}, next to ties, tell this multiplier from known ones; another one of nearly the same value may fit too"
+    "only {}, next to ties, distinguish this multiplier from known ones; another of nearly the same value may fit too"
 )
-_DOUBT_BY_SIBLINGS = "a step program of no known runtime fits ({}), but a known arithmetic reproduces its siblings"
+_DOUBT_BY_SIBLINGS = (
+    "a step program that no known runtime uses fits ({}), but a known arithmetic reproduces its siblings"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +182,7 @@ def _pool_group(
         common = set.intersection(*(set(uncovered[number].matching) for number in covered_numbers))
         members = tuple(variant for variant in uncovered[covered_numbers[0]].matching if variant in common)
         variants = _distinct_functions(members, [uncovered[number] for number in covered_numbers])
-        reason = None if usual is None else "its siblings of the same kind and types use another arithmetic"
+        reason = None if usual is None else "its siblings of the same kind and types use a different arithmetic"
         covered = [uncovered[number] for number in covered_numbers]
         chosen_variant, doubt = _with_undoubted_order(chosen_variant, members, covered, known_findings)
         if len(covered_numbers) == 1 and not any(map(is_known, members)):
@@ -402,7 +404,7 @@ def choose_variants_by_kind(
             chosen_variants[key] = variant
             exception_count = sum(variant not in members for members in nodes)
             if exception_count:
-                exceptions[key] = f"{exception_count} of {len(nodes)} such nodes use another arithmetic"
+                exceptions[key] = f"{exception_count} of {len(nodes)} such nodes use a different arithmetic"
     return chosen_variants, exceptions
 
 

@@ -432,7 +432,7 @@ ROWS = (
     Preset(
         name="mxnet",
         provenance="source",
-        about="mxnet operator/quantization: to real numbers, add one half, cut off; no zero point",
+        about="mxnet operator/quantization: dequantize, add one half, truncate; no zero point",
         variants=_with_products(_AWAY_AFTER),
     ),
 )

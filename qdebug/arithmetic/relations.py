@@ -230,11 +230,11 @@ _FUNCTIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
         "the hyperbolic tangent of": np.tanh,
         "rounded down from": np.floor,
         "rounded up from": np.ceil,
-        "rounded to a whole number from": np.rint,
+        "rounded to an integer from": np.rint,
         "rounded, with halves away from 0, from": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
         "rounded, with halves up, from": lambda x: np.floor(x + 0.5),
         "rounded, with halves down, from": lambda x: np.ceil(x - 0.5),
-        "cut to a whole number from": np.trunc,
+        "truncated to an integer from": np.trunc,
     }
 )
 
@@ -384,7 +384,7 @@ def _find_relation_of_part(result: Result, right: np.ndarray, recorded: np.ndarr
 def _find_shuffling(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
     """Find the right elements in any other order."""
     if _has_right_elements(result, right, recorded):
-        yield "its elements are right, but in another order"
+        yield "its elements are right, but in a different order"
 
 
 def _find_copied_elements(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
@@ -544,7 +544,7 @@ def _find_steps_of_table(result: Result, right: np.ndarray, recorded: np.ndarray
     order = np.argsort(operands[0], axis=None)
     ranges, own_ranges = (1 + np.count_nonzero(np.diff(array.reshape(-1)[order])) for array in (recorded, right))
     if CAUSE_MIN_DISTINCT_VALUES <= ranges <= TABLE_MAX_ENTRY_SHARE * own_ranges:
-        yield f"it has only {ranges} different results, each for a range of its input, as a table without interpolation"
+        yield f"it has only {ranges} different results, each for a range of inputs, like a table without interpolation"
 
 
 def _find_smooth_error(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:
@@ -556,7 +556,7 @@ def _find_smooth_error(result: Result, right: np.ndarray, recorded: np.ndarray) 
     order = np.argsort(operands[0], axis=None)
     errors = (recorded - right).reshape(-1)[order]
     if float(np.abs(np.diff(errors)).sum()) <= SMOOTH_MAX_CHANGE * float(np.abs(errors).sum()):
-        yield "its error depends smoothly on its input alone, as that of an approximation"
+        yield "its error depends smoothly on its input alone, like that of an approximation"
 
 
 def _find_narrowing(result: Result, right: np.ndarray, recorded: np.ndarray) -> Iterator[str]:

@@ -174,7 +174,7 @@ def _rounded_clip_bounds(unit: Unit) -> Iterator[Suspect]:
             yield Suspect(
                 name=f"whole bounds {low} {high}",
                 pattern="clamp",
-                likely=f"the bounds are cut to whole codes of the input: codes from {low} to {high}, not from "
+                likely=f"the bounds are truncated to codes of the input: codes from {low} to {high}, not from "
                 f"{clamp[0]} to {clamp[1]}",
                 unit=replace(unit, out=replace(out, clamp=(low, high))),
             )
@@ -302,7 +302,7 @@ def _swapped_zero_points(unit: Unit) -> Iterator[Suspect]:
             replace(operand, zero_point=zero.reshape(operand.zero_point.shape))
             for operand, zero in zip(unit.operands, zeros[::-1], strict=True)
         )
-        likely = "the operands' zero points are exchanged"
+        likely = "the operands' zero points are swapped"
         exchanged = replace(unit, operands=operands)
         yield Suspect(name="exchanged zero points", pattern="constant_per_channel", likely=likely, unit=exchanged)
 
@@ -373,7 +373,7 @@ def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
             ("one scale", np.full_like(flat, flat[0]), "the first channel's scale is used for all channels"),
             ("mean scale", np.full_like(flat, flat.max()), "the largest channel's scale is used for all channels"),
             ("moved scale", np.roll(flat, 1), "the scales are shifted by one channel"),
-            ("scale moved back", np.roll(flat, -1), "each channel has the scale of the next one"),
+            ("scale moved back", np.roll(flat, -1), "each channel has the scale of the next channel"),
             ("turned scale", flat[::-1], "the scales are read in reverse order"),
             *_scales_confused_with_groups(unit, flat),
             *_scales_reused_cyclically(flat),
@@ -393,7 +393,7 @@ def _scales_reused_cyclically(scales: np.ndarray) -> Iterator[tuple[str, np.ndar
         yield (
             f"scale modulo {count}",
             np.resize(scales[:count], scales.size),
-            f"the first {count} scales are used in turn",
+            f"the first {count} scales are used cyclically",
         )
 
 
@@ -444,7 +444,7 @@ def _unrescaled_concatenations(unit: Unit) -> Iterator[Suspect]:
             for at, operand in enumerate(unit.operands)
         )
         title = "all operands" if position is None else f"operand {position}"
-        likely = f"the codes of {title} are passed on without another scale and zero point"
+        likely = f"the codes of {title} are passed on unchanged, not rescaled to the output's scale and zero point"
         yield Suspect(name=f"codes of {title}", pattern="factor", likely=likely, unit=replace(unit, operands=operands))
 
 
@@ -518,7 +518,7 @@ def _padding_mistakes(unit: Unit) -> Iterator[Suspect]:
         yield Suspect(
             name="zero padding",
             pattern="borders",
-            likely="the padding holds code 0 instead of the zero point",
+            likely="the padding is code 0 instead of the zero point",
             unit=replace(_with_operand(unit, 0, padded), attrs={**unit.attrs, "pads": no_pads}),
         )
     edge_padded = replace(x, codes=np.pad(x.codes, extents, mode="edge"))

@@ -222,7 +222,7 @@ class Trials:
         ran = versions.get(re.sub(r"[-_.]+", "-", self._candidates.package).lower())
         if candidate.version and ran is not None and ran.partition("+")[0] != candidate.version.partition("+")[0]:
             path.unlink()
-            raise UnavailableError(f"version {ran} ran in its place")
+            raise UnavailableError(f"version {ran} ran instead")
 
     def _make_folder(self) -> None:
         try:

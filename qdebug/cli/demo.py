@@ -102,7 +102,7 @@ def _summary_text(demo: DemoRun) -> str:
 
 def _next_text(reference: Path, backend: Path, node: str | None) -> str:
     """List the next commands."""
-    steps = [(command("qdebug", "info", backend), "show what a recording holds")]
+    steps = [(command("qdebug", "info", backend), "show what a recording contains")]
     if node is not None:
         steps.append((command("qdebug", "diff", reference, backend, "--node", node), "show that node in full"))
         steps.append(

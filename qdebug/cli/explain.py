@@ -191,7 +191,7 @@ def _write_arithmetic(explanation: ExplainedRun, target: Path) -> None:
     """
     if not explanation.arithmetic and not explanation.roundings:
         raise UsageError(
-            "No node is explained by an arithmetic or by roundings that a file can express.",
+            "No node is explained by an arithmetic or by roundings that can be written to a file.",
             hint="Run it without --write-arithmetic to see why.",
         )
     from qdebug.running.explain_file import arithmetic_text

@@ -154,7 +154,7 @@ def _add_join(actions: Verbs) -> None:
         default="tensors",
         help=(
             "tensors (default): the files hold different tensors of the same samples; samples: each file "
-            "holds further samples; shards: each file holds a slice of the same tensors"
+            "has further samples; shards: each file has a slice of the same tensors"
         ),
     )
     parser.add_argument(
@@ -201,7 +201,7 @@ def _run_prune(arguments: argparse.Namespace) -> int:
 
     if not options.folder.is_dir():
         raise UsageError(
-            f"There is no folder {str(options.folder)!r}.", hint="Name the folder that holds recordings of models."
+            f"There is no folder {str(options.folder)!r}.", hint="Name the folder with the recordings of models."
         )
     removed_recordings = prune(options.folder, limit=options.runs_limit, dry_run=options.dry_run)
     verb = "would go" if options.dry_run else "removed"

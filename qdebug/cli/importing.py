@@ -155,7 +155,7 @@ def _summary_lines(summary: ImportSummary, *, graph: bool) -> Iterable[str]:
         numbers.counted(count, noun)
         for count, noun in ((summary.tensors, "tensor"), (summary.samples, "sample"), (summary.files, "array"))
     ]
-    yield f"{command(summary.path)}: {count_texts[0]}, {count_texts[1]}, {size}, made of {count_texts[2]}"
+    yield f"{command(summary.path)}: {count_texts[0]}, {count_texts[1]}, {size}, made from {count_texts[2]}"
     yield from (f"  {safe_text(remark)}" for remark in summary.said)
     if graph:
         match_counts = {match.how: 0 for match in summary.matched}

@@ -37,7 +37,7 @@ Findings:
   a Relu or Clip folded into a code range that does not end at its bounds
   a quantize or dequantize moved across a pool, concat, add or reshape with other scales
   one tensor quantized twice with unequal scales, and both results used together
-  a bias shifted, or rounded at another scale than the accumulator
+  a bias shifted, or not rounded at the scale of the accumulator
   a BatchNormalization folded wrongly, or an activation dropped
   a zero point outside the code range, or not the one that the backend assumes (--for)
   types, ranges, scales and operators that a chip does not support (--for)

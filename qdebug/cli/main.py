@@ -68,7 +68,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "demo": Verb("demo", "show a complete session on a small built-in network"),
         "record": Verb("record", "run a model and record every tensor"),
         "import": Verb("importing", "make a recording from the dump of another tool"),
-        "info": Verb("info", "show what a recording holds"),
+        "info": Verb("info", "show what a recording contains"),
         "diff": Verb("diff", "compare a backend with a reference, node by node"),
         "explain": Verb("explain", "find the arithmetic that reproduces each node"),
         "tui": Verb("tui", "browse a comparison in the terminal"),

@@ -351,7 +351,7 @@ def _interrupted_text(output: Path, earlier_identity: tuple[int, int] | None) ->
         except QdebugError:
             is_complete, missing_count = False, 0
         without_text = f" without {plural(missing_count, 'tensor')}" if missing_count else ""
-        state = f"is finished{without_text}" if is_complete else "holds the recording so far (incomplete)"
+        state = f"is finished{without_text}" if is_complete else "contains the recording so far (incomplete)"
         return f"interrupted; {output} {state}: {info_command}"
     if has_unfinished_run(output):
         return f"interrupted; the recording so far can be rebuilt: {command('qdebug', 'file', 'recover', output)}"

@@ -21,11 +21,11 @@ __all__ = ["GENERATED", "GROUPS", "OTHER_NAMES", "TOPICS", "fill_parser", "topic
 GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "start": {
-            "tutorial": "a net fails at 2 a.m.: from the message to the mended model",
+            "tutorial": "a net fails at 2 a.m.: from the message to the fixed model",
             "start": "first steps with your own net: record, compare, examine",
             "verdict": "how to read the verdict",
             "next": "from a verdict to the next command: a flow chart",
-            "faq": "questions and troubles: exit code 3, which file, sizes, times",
+            "faq": "questions and problems: exit code 3, which file, sizes, times",
         },
         "find": {
             "terminal": "the terminal interface",

@@ -421,7 +421,7 @@ def _with_growth(fault: Diagnosis, growth: Growth | None) -> Diagnosis:
     """Return a fault of several nodes with how their errors of one sign add up at the output."""
     if fault.kind is not FindingKind.ONE_SIDED or growth is None or growth.op != fault.op or len(fault.nodes) == 1:
         return fault
-    ratio = f"together {growth.ratio:.2g} times what independent errors are"
+    ratio = f"together {growth.ratio:.2g} times as large as independent errors would be"
     return replace(fault, why=f"{fault.why}; their errors add up at {growth.output!r}, {ratio}")
 
 

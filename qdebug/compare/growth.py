@@ -149,12 +149,12 @@ def growth_sentence(growth: Growth) -> str:
     if growth.op is None:
         return (
             f"The rounding errors of {len(growth.nodes)} nodes in {formats} do not add up: together they are "
-            f"{growth.ratio:.2g} times what independent errors are."
+            f"{growth.ratio:.2g} times as large as independent errors would be."
         )
     return (
         f"The errors of {len(growth.nodes)} {growth.op} nodes add up: at {growth.output!r} they are together "
-        f"{growth.ratio:.2g} times what independent errors are. If every result were rounded once, to nearest, in "
-        f"{formats}, its SQNR would be {growth.ideal_db:.1f} dB."
+        f"{growth.ratio:.2g} times as large as independent errors would be. If every result were "
+        f"rounded once, to nearest, in {formats}, its SQNR would be {growth.ideal_db:.1f} dB."
     )
 
 

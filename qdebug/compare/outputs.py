@@ -99,7 +99,7 @@ def mark_ruinous_arithmetic(sole: NodeResult, output: NodeResult) -> NodeResult 
     level = None if output.metrics is None else output.metrics.sqnr_db
     sentence = cost.sentence
     if level is not None:
-        sentence += f"; this makes nearly all of the error of the output {output.tensor!r} (SQNR {level:.3g} dB)"
+        sentence += f"; this causes nearly all of the error of the output {output.tensor!r} (SQNR {level:.3g} dB)"
     breach = replace(cost, role=FindingRole.BREACH, sentence=sentence)
     samples = [replace(entry, status=Status.DIVERGED) if entry.max_abs else entry for entry in sole.samples]
     other_findings = (finding for finding in sole.findings if finding is not cost)

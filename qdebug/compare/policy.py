@@ -455,7 +455,7 @@ def _accumulated_clause(
     text += f" (and {plural(other_count, 'more output')})" if other_count else ""
     if sole is None:
         return f"{text}, although no node is beyond its limit."
-    return f"{sole.op} {sole.node!r} makes nearly all of the error. {text}, although no node is beyond its limit."
+    return f"{sole.op} {sole.node!r} causes nearly all of the error. {text}, although no node is beyond its limit."
 
 
 def _largest_fall_clause(table: ResultTable, output: NodeResult, floor: float, graph: Graph) -> str:

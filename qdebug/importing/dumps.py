@@ -121,7 +121,7 @@ def _check_tensors(source: Path, dump: Dump) -> None:
         )
         has_raw = any(name.endswith((".raw", ".bin")) for name in dump.ignored)
         raise UsageError(
-            f"{str(source)!r} holds no readable tensor{not_read_text}.",
+            f"{str(source)!r} contains no readable tensor{not_read_text}.",
             hint="Raw files need --graph MODEL or a description (see `qdebug help import`). Dumps of the LiteRT "
             "accuracy debugger need --source-format litert-debugger."
             if has_raw
@@ -132,7 +132,7 @@ def _check_tensors(source: Path, dump: Dump) -> None:
         first_location = location_of_tensor.setdefault((entry.name, entry.place), entry.location)
         if first_location is not entry.location:
             raise UsageError(
-                f"Both {first_location!r} and {entry.location!r} hold tensor {entry.name!r} for sample "
+                f"Both {first_location!r} and {entry.location!r} contain tensor {entry.name!r} for sample "
                 f"{entry.place[0]}, step "
                 f"{entry.place[1]}.",
                 hint="Keep one of them, or put samples into folders that end in a number: sample0, sample1.",

@@ -44,13 +44,13 @@ def read_header(
         raise damaged(path, member, str(error).splitlines()[0].rstrip(".") if str(error) else "no header") from None
     if dtype.hasobject:
         raise UsageError(
-            f"{_name_file(path, member)} holds Python objects, which are never read.",
+            f"{_name_file(path, member)} contains Python objects, which qdebug never loads.",
             hint="Save plain arrays: numpy.save(path, numpy.asarray(values)).",
         )
     stated_bytes = math.prod(shape) * dtype.itemsize
     if stated_bytes != size - file.tell():
         raise damaged(
-            path, member, f"its header says {stated_bytes} bytes of elements, but {size - file.tell()} follow"
+            path, member, f"its header states {stated_bytes} bytes of elements, but {size - file.tell()} follow"
         )
     return dtype, tuple(int(extent) for extent in shape), bool(is_fortran)
 
@@ -93,7 +93,7 @@ class Files:
             paths += [Path(folder, name) for name in names]
             if len(paths) > MAX_FILES:
                 raise UsageError(
-                    f"The folder {str(path)!r} holds more than {MAX_FILES} files.", hint="Import only some of them."
+                    f"The folder {str(path)!r} contains more than {MAX_FILES} files.", hint="Import only some of them."
                 )
         return paths
 

@@ -245,9 +245,7 @@ def _collect_notes(entries: Sequence[DumpedTensor], fits: Mapping[str, _Fit]) ->
 def _check_paths_differ(source: Path, graph: str | Path | None, out: Path) -> None:
     for path in (source, *(() if graph is None else (Path(graph),))):
         if out.exists() and path.exists() and out.samefile(path):
-            raise UsageError(
-                f"The recording would overwrite {str(path)!r}, from which it is made.", hint="Name another file."
-            )
+            raise UsageError(f"The recording would overwrite its source {str(path)!r}.", hint="Name another file.")
 
 
 @contextmanager
@@ -326,7 +324,7 @@ def _assign_type(entry: DumpedTensor, graph: Graph) -> DumpedTensor:
         extents, remainder = divmod(size, dtype.itemsize)
         if not remainder and (extents == count or (count is None and not extents % (element_count or 1))):
             return _view_as_type(entry, dtype.newbyteorder("<") if dtype.isbuiltin == 1 else dtype)
-    stated_type = f"{info.dtype or 'no known type'} of shape {'?' if info.shape is None else _shape_text(info.shape)}"
+    stated_type = f"{info.dtype or 'an unknown type'} of shape {'?' if info.shape is None else _shape_text(info.shape)}"
     raise UsageError(
         f"The file {entry.location!r} has {size} bytes; the model's tensor {entry.name!r} is {stated_type}, and "
         "float32 "
@@ -371,9 +369,8 @@ def _fit_tensor(entries: Sequence[DumpedTensor], graph_info: TensorInfo | None, 
     )
     if differing_entry is not None:
         raise UsageError(
-            f"{first_entry.location!r} and {differing_entry.location!r} both hold tensor {first_entry.name!r}, but as "
-            f"{first_entry.dtype} and "
-            f"{differing_entry.dtype}, or are described differently.",
+            f"{first_entry.location!r} and {differing_entry.location!r} both contain tensor {first_entry.name!r}, but "
+            f"as {first_entry.dtype} and {differing_entry.dtype}, or are described differently.",
             hint="Give all samples of a tensor with the same type and description.",
         )
     info = graph_info or TensorInfo(
@@ -455,7 +452,7 @@ def _dtype_name(entry: DumpedTensor, info: TensorInfo) -> str:
         return logical_name(entry.dtype)
     except ValueError:
         raise UsageError(
-            f"{entry.location!r} holds elements of {entry.dtype.itemsize} bytes of type {entry.dtype}, which a tensor "
+            f"{entry.location!r} has {entry.dtype.itemsize}-byte elements of type {entry.dtype}, which a tensor "
             "cannot have.",
             hint="Give the dtype in a JSON description (see `qdebug help import`).",
         ) from None
@@ -494,7 +491,7 @@ def _resolve_type(entries: Sequence[DumpedTensor], fit: _Fit, dtype: str) -> _Fi
         return "; ".join(filter(None, (fit.note, note)))
 
     if logical_dtype(graph_dtype).isbuiltin != 1 and all(_can_hold(name, entry, graph_dtype) for entry in entries):
-        note = f"{dtype} values are all {graph_dtype} values"
+        note = f"{dtype} values all fit {graph_dtype}"
         return fit._replace(prepare=_cast_after(name, prepare_shape, graph_dtype), note=with_note(note))
     if quant is not None and is_integer(graph_dtype) and is_float(dtype):
         if all(_to_codes(prepare_shape(entry.load()), quant) is not None for entry in entries):
@@ -503,11 +500,13 @@ def _resolve_type(entries: Sequence[DumpedTensor], fit: _Fit, dtype: str) -> _Fi
                 prepare=lambda array: _require_codes(_to_codes(prepare_shape(array), quant)), note=with_note(note)
             )
         note = (
-            f"the model says {graph_dtype} codes, but the dump holds {dtype} values off their grid; "
+            f"the model has {graph_dtype} codes, but the dump has {dtype} values off their grid; "
             "recorded as real values"
         )
         return fit._replace(info=replace(info, dtype=dtype, quant=None), note=with_note(note))
-    note = f"the model says {graph_dtype}, but the dump holds {dtype}" + ("; its scale does not apply" if quant else "")
+    note = f"the type is {graph_dtype} in the model, but {dtype} in the dump" + (
+        "; its scale does not apply" if quant else ""
+    )
     return fit._replace(info=replace(info, dtype=dtype, quant=None), note=with_note(note))
 
 
@@ -542,7 +541,7 @@ def _zero_points_along_axis(quant: QuantParams, rank: int) -> np.ndarray:
 
 def _require_codes(codes: np.ndarray | None) -> np.ndarray:
     if codes is None:
-        raise UsageError("A file of the dump changed while it was read.", hint="Import again.")
+        raise UsageError("A file of the dump changed while it was being read.", hint="Import again.")
     return codes
 
 
@@ -568,7 +567,7 @@ def _fit_shape(
         info = replace(info, shape=None if None in shape else shape)
         if all(entry.shape == resolved_shape for entry, resolved_shape in zip(entries, shapes, strict=True)):
             return info, _as_is, []
-        change_notes = [] if first_entry.is_flat else ["axes of one element as in the model"]
+        change_notes = [] if first_entry.is_flat else ["axes of size 1 as in the model"]
         by_size = {entry.shape: resolved_shape for entry, resolved_shape in zip(entries, shapes, strict=True)}
         return info, lambda array: array.reshape(by_size[array.shape]), change_notes
     misfit_entry = next(entry for entry, resolved_shape in zip(entries, shapes, strict=True) if resolved_shape is None)
@@ -587,9 +586,11 @@ def _fit_shape(
         if is_permuted
         else "the same number of elements"
         if has_same_count
-        else "another size"
+        else "a different size"
     )
-    note = f"the model says shape {_shape_text(shape)}, but the dump holds {_shape_text(misfit_entry.shape)} ({reason})"
+    note = (
+        f"the shape is {_shape_text(shape)} in the model, but {_shape_text(misfit_entry.shape)} in the dump ({reason})"
+    )
     note += "; recorded as dumped"
     quant = info.quant if info.quant is not None and not info.quant.per_channel else None
     if info.quant is not None and quant is None:
@@ -694,6 +695,7 @@ class _ImportJob:
                 recorder.constant(entry.name, array, **facts)
             elif first_hash != content:
                 raise UsageError(
-                    f"{location!r} and {entry.location!r} both hold the constant {entry.name!r}, but differ.",
+                    f"{location!r} and {entry.location!r} both contain the constant {entry.name!r}, "
+                    "with different values.",
                     hint="Give the constant once, or leave out --graph if it is not a constant.",
                 )

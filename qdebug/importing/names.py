@@ -127,11 +127,11 @@ def match_names(names: Sequence[str], graph: Graph) -> tuple[list[NameMatch], di
                 reasons |= dict.fromkeys(names_of_key, reason)
             elif fitting_tensors:
                 reasons |= dict.fromkeys(
-                    names_of_key, f"{name_of_tensor[fitting_tensors[0]]!r} is {fitting_tensors[0]!r} already"
+                    names_of_key, f"{name_of_tensor[fitting_tensors[0]]!r} is already matched to {fitting_tensors[0]!r}"
                 )
     unmatched_names = [name for name in names if name not in matches]
     return [matches[name] for name in names if name in matches], {
-        name: reasons.get(name, "the model has no tensor of this name") for name in unmatched_names
+        name: reasons.get(name, "the model has no tensor with this name") for name in unmatched_names
     }
 
 

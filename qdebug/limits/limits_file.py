@@ -159,7 +159,7 @@ class LimitsText:
         patterns = {name: self._read_string(entry, name, position) for name in _PATTERNS if name in entry}
         if not patterns:
             hint = f"Give tensor, node or op, or write [{self._prefix}default]."
-            raise self._entry_error(position, "", "does not say to which tensors it applies", hint)
+            raise self._entry_error(position, "", "does not say which tensors it applies to", hint)
         return LimitRule(**patterns, **bounds)  # type: ignore[arg-type]  # keys are checked above
 
     def _read_logits_rule(self, entry: dict[str, Any], position: str) -> LogitsRule:

@@ -94,7 +94,7 @@ def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
         return tables, None
     if not isinstance(limits_file, str) or len(tables) > 1 or Path(limits_file).name == _PROJECT_FILE:
         raise LimitsError(
-            f"{str(path)!r}: tool.qdebug.limits must name a file, without other limits beside it.",
+            f"{str(path)!r}: tool.qdebug.limits must name a file and be the only entry of tool.qdebug.",
             hint='Write limits = "limits.toml", and move all limits into that file.',
         )
     return {}, path.parent / limits_file

@@ -25,12 +25,12 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "activation_dropped": "an activation was dropped",
         "moved": "a quantize or dequantize was moved across an operator; the scales of both sides must be equal",
         "duplicated": "one tensor is quantized twice with unequal scales, and both are used together",
-        "bias": "a bias was shifted, or is rounded at another scale than that of the sums",
-        "batch_norm": "a BatchNormalization was folded into constants that do not compute the same",
+        "bias": "a bias was shifted, or is not rounded at the scale of the sums",
+        "batch_norm": "a BatchNormalization was folded into constants that do not compute the same result",
         "zero_point": "a zero point is outside the range of its codes, so they cannot represent 0",
         "asymmetric": "a zero point is not the one that the backend assumes",
         "parameters": "scales, zero points or constants were changed",
-        "rewrite": "the two forms do not compute the same",
+        "rewrite": "the two forms do not compute the same result",
     }
 )
 """The sentence of each kind of finding."""

@@ -46,7 +46,7 @@ def fix_findings(
     """
     fixable = [finding for finding in report.bad if finding.right is not None and finding.actual is not None]
     unfixed = {
-        finding.tensor: "only another quantization of the model repairs it"
+        finding.tensor: "only quantizing the model differently repairs it"
         for finding in report.bad
         if finding.right is None
     }

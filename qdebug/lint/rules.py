@@ -397,7 +397,7 @@ def _bias_finding(
         reader = replace(producer, inputs=producer.inputs[:2], attrs={**producer.attrs, "axis": 0})
     is_shared = scale.size > 1 and recorded_quant.scale.size == 1
     right = "the product of the operands' scales"
-    detail = f"it has one scale for all channels, not {right} of each" if is_shared else f"its scale is not {right}"
+    detail = f"it has one scale for all channels, not {right} for each" if is_shared else f"its scale is not {right}"
     return _changed_constant_finding(model, facts, node, (infos, constants), ("bias", detail), reader=reader)
 
 

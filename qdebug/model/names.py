@@ -78,7 +78,7 @@ def resolve_name(text: str, owners: Mapping[str, str], *, what: str, hint: str) 
         return (own_names or matches)[0]
     if nodes:
         raise UsageError(
-            f"{text!r} fits {len(nodes)} nodes: {format_names(nodes)}.",
+            f"{text!r} matches {len(nodes)} nodes: {format_names(nodes)}.",
             hint="Give one of these names, or a longer part of the name.",
         )
     raise UsageError(f"No {what} is called {text!r}.{near_names(text, owners)}", hint=hint)

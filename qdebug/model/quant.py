@@ -107,7 +107,7 @@ class QuantParams(JsonObject):
         if scale.size > 1 and self.axis is None:
             raise ValueError(f"{scale.size} scales need an axis")
         if self.block_size is not None and self.block_size < 0:
-            raise ValueError(f"block_size is {self.block_size}")
+            raise ValueError(f"block_size must be at least 0, found {self.block_size}")
         low, high = code_limits(self.dtype)
         set_ = object.__setattr__
         set_(self, "scale", scale)

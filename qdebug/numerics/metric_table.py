@@ -184,7 +184,7 @@ _RANKING = _rows(
         "worst_rank",
         "elements",
         _LOWER,
-        "most other entries of the backend that score at least as high as the reference's winner",
+        "largest number of other backend entries that score at least as high as the reference's winner",
     ),
     (
         "logprob_rms",

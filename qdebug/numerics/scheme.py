@@ -25,7 +25,7 @@ __all__ = ["BITS", "RULES", "SCHEMES", "QuantScheme", "fitted_scale"]
 SCHEMES: Mapping[str, str] = MappingProxyType(
     {
         "asymmetric": "the range of the values, widened to contain 0; any zero point",
-        "symmetric": "the least scale that reaches both ends with the zero point in the middle",
+        "symmetric": "the smallest scale that reaches both ends with the zero point in the middle",
         "symmetric_uint8": "zero point qmin if no value is negative, else symmetric",
         "power_of_two": "symmetric, and the scale rounded up to a power of two",
     }
@@ -263,7 +263,7 @@ def _choose_like_tvm(scheme: QuantScheme, low: float, high: float) -> _Choice:
 RULES: Mapping[str, _Rule] = MappingProxyType(
     {
         "qdebug": _Rule(
-            choose=_choose_by_default, schemes=tuple(SCHEMES), summary="the least scale that holds the range"
+            choose=_choose_by_default, schemes=tuple(SCHEMES), summary="the smallest scale that covers the range"
         ),
         "onnxruntime": _Rule(
             choose=_choose_like_onnxruntime,

@@ -222,7 +222,7 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
         ("model", f"{info.model}, sha256 {info.model_sha256[:16]}" if info.model_sha256 else info.model),
         ("backend", info.backend),
         ("options", _pairs_text(info.options)),
-        ("complete", "yes" if info.complete else "NO: the run did not finish, or the file was rescued"),
+        ("complete", "yes" if info.complete else "NO: the run did not finish, or the file was recovered"),
         ("fidelity", f"{info.fidelity}{detail}"),
         ("taps", info.taps),
         ("samples", f"{recording.samples}" + (f", {recording.steps} steps each" if recording.steps > 1 else "")),

@@ -30,7 +30,7 @@ __all__ = [
 
 GROUP_TITLES = ("nodes", "class", "witnesses", "runner-up", "op, types", "explained by", "known as")
 """Headings of the table of groups."""
-NODE_TITLES = ("status", "node", "op", "arithmetic", "match", "what is left")
+NODE_TITLES = ("status", "node", "op", "arithmetic", "match", "remaining errors")
 """Headings of the table of nodes."""
 
 _PROVENANCE = {"measured": 0, "source": 1, "memory": 2}

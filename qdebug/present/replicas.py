@@ -22,7 +22,7 @@ def replica_lines(differences: Sequence[ReplicaDifference]) -> list[str]:
     lines += [f"  {_difference_sentence(difference)}" for difference in differences[:_MAX_LINES]]
     if len(differences) > _MAX_LINES:
         lines.append(f"  and {len(differences) - _MAX_LINES} more")
-    return [*lines, "if a rank holds only a slice of it: give its axis with --axis 'NAME=AXIS,...'"]
+    return [*lines, "if a rank has only a slice of it: give its axis with --axis 'NAME=AXIS,...'"]
 
 
 def _difference_sentence(difference: ReplicaDifference) -> str:

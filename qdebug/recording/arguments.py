@@ -110,13 +110,14 @@ def _convert_to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     if is_float(dtype) and target.itemsize in _BIT_PATTERNS and array.dtype == _BIT_PATTERNS[target.itemsize]:
         if target == np.float16:
             raise RecordingError(
-                f"Tensor {name!r} was put with dtype 'float16' but holds uint16, which may be bits or numbers.",
+                f"Tensor {name!r} was put with dtype 'float16' but contains uint16, which may be bit patterns "
+                "or numbers.",
                 hint="Put array.view(np.float16), or array.astype(np.float16).",
             )
         limit = 1 << _USED_BITS.get(dtype[:6], 8 * target.itemsize)
         if array.size and int(array.max()) >= limit:
             raise RecordingError(
-                f"Tensor {name!r} was put with dtype {dtype!r} but holds {int(array.max())}; its bits "
+                f"Tensor {name!r} was put with dtype {dtype!r} but contains {int(array.max())}; its bits "
                 f"must be below {limit}.",
                 hint="Store one element per byte, in the low bits.",
             )
@@ -125,7 +126,7 @@ def _convert_to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     if converted is not None:
         return converted
     raise RecordingError(
-        f"Tensor {name!r} was put with dtype {dtype!r}, which cannot hold its {array.dtype} values exactly.",
+        f"Tensor {name!r} was put with dtype {dtype!r}, which cannot represent its {array.dtype} values exactly.",
         hint="Convert the array, or leave dtype out.",
     )
 

@@ -395,7 +395,7 @@ def decode_json(body: bytes) -> dict[str, Any]:
     try:
         json_object = json.loads(body)
     except RecursionError:
-        raise ValueError("a note is nested too deep") from None
+        raise ValueError("a note is nested too deeply") from None
     if not isinstance(json_object, dict):
         raise ValueError("a note is not a JSON object")
     return json_object

@@ -580,7 +580,7 @@ def _read_histogram(json_histogram: Any, bins: int, array_pool: _ArrayPool) -> R
     if type(exponent) is not int or not -1000 <= exponent <= 1023 or counts.size > min(bins, MOST_BINS):
         raise ValueError("a histogram has invalid bins")
     if type(first_bin) is not int or (counts.size and not first_bin <= 0 < first_bin + counts.size):
-        raise ValueError("a histogram does not hold 0")
+        raise ValueError("a histogram does not include 0")
     low, high = _read_float(json_histogram["low"]), _read_float(json_histogram["high"])
     if counts.size and not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise ValueError("a histogram has values but no range")

@@ -124,7 +124,7 @@ def _unpack_columns(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.nd
         raise KernelError(f"Node {node.name!r} has a weight of {packed.shape} and {scale.size} scales.")
     codes = unpack_codes(packed.reshape(columns, -1), bits)
     if codes.shape[1] < blocks * block:
-        raise KernelError(f"Node {node.name!r} has {codes.shape[1]} codes a column; expected {blocks * block}.")
+        raise KernelError(f"Node {node.name!r} has {codes.shape[1]} codes per column; expected {blocks * block}.")
     # Packed as [columns, blocks, block] with each column padded to whole blocks (ContribOperators.md, MatMulNBits).
     codes = codes[:, : blocks * block].reshape(columns, blocks, block)
     centred = codes.astype(np.float32) - _zero_points(node, values.get(names[3]), (columns, blocks), bits)[..., None]
@@ -193,7 +193,9 @@ def _unpack_table(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndar
     else:
         raise KernelError(f"Node {node.name!r} has codes of {data.dtype}; expected integers of 8 or 4 bits.")
     if not -codes.ndim <= axis < codes.ndim or block < 1:
-        raise KernelError(f"Node {node.name!r} has no axis {axis}, or blocks of {block}.")
+        raise KernelError(
+            f"Node {node.name!r} has axis {axis} and block size {block}, which do not fit codes of shape {codes.shape}."
+        )
     if scale.ndim != codes.ndim or scale.shape[axis] != -(-codes.shape[axis] // block):
         raise KernelError(f"Node {node.name!r} has codes of {codes.shape} and scales of {scale.shape}.")
     index = np.arange(codes.shape[axis]) // block
@@ -208,7 +210,7 @@ _READERS = MappingProxyType({"columns": _unpack_columns, "levels": _unpack_level
 def _int_attribute(node: Node, name: str, default: int) -> int:
     value = node.attrs.get(name, default)
     if not isinstance(value, int):
-        raise KernelError(f"Node {node.name!r} has {name} {value!r}; expected a whole number.")
+        raise KernelError(f"Node {node.name!r} has {name} {value!r}; expected an integer.")
     return value
 
 

@@ -146,7 +146,7 @@ def select_codes(unit: Unit, sums: HeavyPart) -> Columns:
     """Select between the centered codes of two operands (Where)."""
     _require_sums(unit, sums)
     if unit.condition is None:
-        raise ValueError("where has no condition")
+        raise ValueError("the Where node has no condition")
     left, right = (operand.centred for operand in unit.operands)
     total = np.where(unit.condition, left, right)
     member = np.broadcast_to(np.where(unit.condition, 0, 1), total.shape)
@@ -202,7 +202,7 @@ def compute_softmax(unit: Unit, sums: HeavyPart) -> Columns:
     elif sums.columns == "exp31":
         bits = 8 * unit.out.dtype.itemsize
         if np.any(unit.out.scale != 2.0**-bits):
-            raise ValueError(f"a fixed-point softmax always returns codes of scale 2^-{bits}")
+            raise ValueError(f"a fixed-point softmax always returns codes with scale 2^-{bits}")
         value = fixed_probabilities(unit.operands[0], rows, bits)
     elif sums.columns in ("exp32", "exp64"):
         value = _float_softmax(unit, rows, np.float32 if sums.columns == "exp32" else np.float64)

@@ -156,7 +156,7 @@ def hard_swish(unit: Unit, columns: Columns, variant: Variant) -> Start:
     del columns, variant
     operand = unit.operands[0]
     if unit.kind != "lookup" or "hswish16" not in operators.of(unit.function).forms or operand.codes.dtype.itemsize > 1:
-        raise ValueError("16-bit fixed point is for HardSwish of 8-bit codes")
+        raise ValueError("16-bit fixed point supports only HardSwish on 8-bit codes")
     fine = np.asarray(np.float32(1 / 2**_INPUT_SHIFT) * operand.scale.astype(np.float32))
     to_output, last = _short_multiplier(np.asarray(fine / unit.out.scale.astype(np.float32)))
     to_three, shift = _short_multiplier(np.asarray(fine / _THREE))
@@ -246,7 +246,7 @@ def sigmoid_or_tanh(unit: Unit, columns: Columns, variant: Variant) -> Start:
     if width == _SHORT:
         multiplier, exponent = np.asarray(0), np.asarray(_exponent_of(operand.scale) + _SHORT - 1 - whole_bits)
         if int(exponent) < 0:
-            raise ValueError("the input has more bits of a fraction than fixed point keeps")
+            raise ValueError("the input has more fraction bits than the fixed-point form keeps")
     else:
         real = operand.scale.astype(np.float64) * 2.0 ** (_WORD - whole_bits)
         multiplier, exponent = quantize_multiplier(real, bits=_WORD, rounding="away")
@@ -273,7 +273,7 @@ def _exponent_of(scale: np.ndarray) -> int:
     """
     fraction, exponent = np.frexp(scale.astype(np.float64))
     if scale.size != 1 or float(fraction.reshape(-1)[0]) != 0.5:
-        raise ValueError("fixed point has scales that are powers of two")
+        raise ValueError("fixed point needs scales that are powers of two")
     return int(exponent.reshape(-1)[0]) - 1
 
 

@@ -91,13 +91,13 @@ def look_up_real(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """
     del columns
     if unit.kind != "lookup":
-        raise ValueError("a table has one operand and one function")
+        raise ValueError("a table needs one operand and one function")
     approximated = variant.form == "mlas" and "mlas" in operators.of(unit.function).forms
     double = variant.multiplier.number == "f64" and variant.form == "table"
     dtype = np.float64 if double else np.float32
     operand = unit.operands[0]
     if variant.form == "stepped" and (operand.scale.size != 1 or operand.codes.dtype.itemsize > 2):
-        raise ValueError("real values are found by repeated addition of one scale, for codes of at most 16 bits")
+        raise ValueError("repeated addition of the scale needs a single scale and codes of at most 16 bits")
     scale, zero = operand.scale.astype(dtype), operand.zero_point.astype(dtype)
     lowest, highest = integer_limits(operand.codes.dtype)
 
@@ -135,7 +135,7 @@ def apply_slope(unit: Unit, columns: Columns, variant: Variant) -> Start:
     Source: TensorFlow Lite (kernels/internal/reference/prelu.h).
     """
     if unit.kind != "prelu":
-        raise ValueError("slopes in codes are those of PRelu")
+        raise ValueError("only PRelu has slopes in codes")
     return _run_by_sign(unit, columns, variant, unit.operands[1].scale)
 
 

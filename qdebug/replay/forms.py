@@ -64,7 +64,7 @@ def _two_operands(unit: Unit) -> tuple[Operand, Operand]:
 def _combine_function(unit: Unit) -> Callable[..., Any]:
     combine = _COMBINE.get(unit.kind)
     if combine is None:
-        raise ValueError("the form combines two operands")
+        raise ValueError("the form needs two operands")
     return combine
 
 
@@ -84,7 +84,7 @@ def combine_folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
         )
         return _fold_one_operand(unit, scales * (1 / unit.out.scale.astype(np.float32)), zeros, fma=fma)
     if unit.kind not in ("add", "sub"):
-        raise ValueError("a constant is folded into sums only")
+        raise ValueError("a constant can be folded only into sums")
     (scale_a, zero_a), (scale_b, zero_b) = map(_float32_parameters, _two_operands(unit))
     ratio_a, ratio_b = (scale / unit.out.scale.astype(np.float32) for scale in (scale_a, scale_b))
     if unit.kind == "sub":
@@ -145,7 +145,7 @@ def rescale_to_one_operand(unit: Unit, columns: Columns, variant: Variant) -> St
     """
     del columns
     if unit.kind not in ("add", "sub"):
-        raise ValueError("operands are brought to one scale for sums only")
+        raise ValueError("only the operands of sums can be brought to one scale")
     sides, moved = _two_operands(unit), 1 if variant.form == "onto-first" else 0
     (scale, zero), (target, target_zero) = (_float32_parameters(sides[side]) for side in (moved, 1 - moved))
     signs = [np.float32(1), np.float32(-1 if unit.kind == "sub" else 1)]
@@ -192,7 +192,7 @@ def _run_operand_programs(
 ) -> Operation:
     """Run the operand program on both centered codes, shifted left by `ahead`, and combine the results."""
     if unit.kind not in ("add", "sub", "squared_difference"):
-        raise ValueError("operands are brought to one scale for sums only")
+        raise ValueError("only the operands of sums can be brought to one scale")
     combine = _COMBINE[unit.kind]
     dtype = variant.multiplier.dtype
     runs, parameters = [], []
@@ -234,7 +234,7 @@ def combine_shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
 def rescale_each(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Rescale each code to the output's scale with its own rounding, then combine the results."""
     if unit.kind == "squared_difference":
-        raise ValueError("squares have another scale than their operands")
+        raise ValueError("squares have a different scale from their operands")
     operand_scales = tuple(Scales(x=o.scale, w=_ONE, y=unit.out.scale, n=_ONE) for o in _two_operands(unit))
     operation = _run_operand_programs(unit, columns, variant, (operand_scales[0], operand_scales[1]))
     to_integers = Operation(
@@ -248,7 +248,7 @@ def combine_common(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Compute a ma + b mb - (za ma + zb mb), where the larger of the integers ma and mb has 21 or 22 bits."""
     del columns
     if unit.kind not in ("add", "sub"):
-        raise ValueError("multipliers share a shift in sums only")
+        raise ValueError("multipliers can share a shift only in sums")
     bits = int(variant.form[-2:])
     sides = _two_operands(unit)
     out_scale = unit.out.scale.astype(np.float32)
@@ -273,7 +273,7 @@ def fixed_point_15(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Round both real values to multiples of 2**-15, half away from zero, and combine them as integers."""
     del columns, variant
     if unit.kind not in ("add", "sub"):
-        raise ValueError("operands are brought to one scale for sums only")
+        raise ValueError("only the operands of sums can be brought to one scale")
     combine = _COMBINE[unit.kind]
     parameters = []
     for operand in _two_operands(unit):

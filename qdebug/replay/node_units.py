@@ -190,7 +190,7 @@ def _read_simple(call: Call) -> Unit:
     """Read an operator that has a scale and zero point after each operand."""
     real = operators.of(call.op).real
     if real is None or real.out is None:
-        raise ValueError("the operator carries no scales")
+        raise ValueError("the operator has no scales")
     form, last = operators.of(real.op), bool(call.integer("channels_last"))
     coded = operators.coded_inputs(call.op, len(call.inputs))
     codes = [np.moveaxis(call.array(position), -1, 1) if last else call.array(position) for position in coded]

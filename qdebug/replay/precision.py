@@ -78,7 +78,7 @@ def narrow(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if array.dtype == dtype:
         return array
     if not np.can_cast(array.dtype, dtype, "unsafe"):
-        raise ValueError(f"{array.dtype} is not converted to {dtype}")
+        raise ValueError(f"{array.dtype} cannot be converted to {dtype}")
     return array.astype(dtype)
 
 

@@ -40,7 +40,7 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
     try:
         start = make_start(unit, columns, variant)
         if unit.out.dtype.kind in "iu" and not (program and program[-1].op in ("sat", "wrap")):
-            raise ValueError("the program does not end in codes, by the step sat or wrap")
+            raise ValueError("the program must end with a sat or wrap step, which yields codes")
         return (
             start.operation,
             *compile_steps(unit, start, _plan_variant(variant, whole=start.dtype is np.int64), columns.memo),

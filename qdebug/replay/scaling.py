@@ -68,7 +68,7 @@ def reshape_to_broadcast(values: np.ndarray, shape: tuple[int, ...], axis: int, 
         return values
     if block:
         if values.ndim != len(shape):
-            raise ValueError(f"scales of {list(values.shape)} do not have the axes of {list(shape)}")
+            raise ValueError(f"scales of shape {list(values.shape)} do not match shape {list(shape)}")
         axis = normalize_axis(axis, len(shape))
         repeated = np.repeat(values, min(block, shape[axis]), axis=axis)  # a block may be longer than the axis
         return repeated[tuple(slice(0, n) for n in shape)]

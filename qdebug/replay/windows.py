@@ -121,7 +121,7 @@ def window_of(call: Call, extent: Sequence[int], kernel: Sequence[int], *, ceil_
     strides = _listed_attribute(call, "strides", (1,) * axes)
     dilations = _listed_attribute(call, "dilations", (1,) * axes)
     if len(kernel) != axes:
-        raise ValueError(f"the kernel has {len(kernel)} axes and the input {axes}")
+        raise ValueError(f"the kernel has {len(kernel)} axes, but the input has {axes}")
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     mode = call.text("auto_pad", "NOTSET") or "NOTSET"
     if mode in ("SAME_UPPER", "SAME_LOWER"):
@@ -135,7 +135,7 @@ def window_of(call: Call, extent: Sequence[int], kernel: Sequence[int], *, ceil_
             for size, before, after, span, stride in zip(extent, begin, end, spans, strides, strict=True)
         ]
     else:
-        raise ValueError(f"auto_pad is {mode!r}")
+        raise ValueError(f"auto_pad {mode!r} is not supported")
     if min(out, default=0) < 1:
         raise ValueError(f"windows of {list(spans)} do not fit an input of {list(extent)} with pads {begin + end}")
     return Window(
@@ -219,7 +219,7 @@ def convolve(x: np.ndarray, weight: np.ndarray, window: Window, groups: int) -> 
         ValueError: Channels and groups do not match, or the dtypes differ.
     """
     if x.dtype != weight.dtype:
-        raise ValueError(f"{x.dtype} is not convolved with filters of {weight.dtype}")
+        raise ValueError(f"{x.dtype} cannot be convolved with filters of {weight.dtype}")
     samples, channels = x.shape[:2]
     filters = weight.shape[0]
     if weight.shape[1] * groups != channels or filters % groups:
@@ -227,7 +227,7 @@ def convolve(x: np.ndarray, weight: np.ndarray, window: Window, groups: int) -> 
         last = x.shape[-1] == weight.shape[1] * groups
         hint = "; if the channels come last, that is the attribute channels_last=1" if last else ""
         raise ValueError(
-            f"{channels} channels and {filters} filters of {weight.shape[1]} channels do not make {groups_text}{hint}"
+            f"{channels} channels and {filters} filters of {weight.shape[1]} channels do not form {groups_text}{hint}"
         )
     out = np.empty((samples, filters, *window.out), dtype=x.dtype)
     if out.size == 0:

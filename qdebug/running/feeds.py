@@ -38,7 +38,7 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
             content = np.load(file, allow_pickle=False)
             if isinstance(content, np.ndarray):
                 raise InputError(
-                    f"The input file {str(path)!r} holds one array without a name; expected an .npz file.",
+                    f"The input file {str(path)!r} contains one array without a name; expected an .npz file.",
                     hint="Create it: numpy.savez('inputs.npz', INPUT=array).",
                 )
             with content:
@@ -52,7 +52,7 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
             hint="Give an .npz file.",
         ) from error
     except UNREADABLE as error:
-        reason = "it holds Python objects" if "Object arrays" in str(error) else _unreadable_reason(path)
+        reason = "it contains Python objects" if "Object arrays" in str(error) else _unreadable_reason(path)
         raise InputError(
             f"The input file {str(path)!r} cannot be read as .npz: {reason}.",
             hint="Save plain arrays: numpy.savez('inputs.npz', INPUT=array).",
@@ -78,7 +78,7 @@ def check_expansion(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
     size, total = path.stat().st_size, sum(entry.file_size for entry in entries)
     if len(entries) > MAX_ARRAYS or total > max(_MAX_RATIO * size, _MIN_LIMIT):
         raise InputError(
-            f"The archive {str(path)!r} has {size} bytes and claims to hold {len(entries)} arrays of {total} bytes.",
+            f"The archive {str(path)!r} has {size} bytes and claims to contain {len(entries)} arrays of {total} bytes.",
             hint="If this is right, save it again with numpy.savez, which does not compress.",
         )
 
@@ -237,7 +237,7 @@ def _check_array(info: TensorInfo, array: np.ndarray, axes: _Axes) -> np.ndarray
         raise InputError(
             f"Input {info.name!r} has shape {_shape_text(array.shape[leading_axes:])}"
             f"{' for each ' + axes[-1][0] if leading_axes else ''}; expected {_shape_text(info.shape)}.",
-            hint="If the arrays hold several samples along their leading axis, give their number: --samples N."
+            hint="If the arrays contain several samples along their leading axis, give their number: --samples N."
             if not leading_axes
             else "The leading axes are samples, then steps, and then the shape of the model's input.",
         )
@@ -284,7 +284,7 @@ def _check_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
     .npz files have no dtype for short floats such as bfloat16, so raw bytes of the same size are reinterpreted.
     """
     if info.dtype is None:
-        raise InputError(f"Input {info.name!r} of the model does not hold numbers; qdebug cannot feed it.")
+        raise InputError(f"Input {info.name!r} of the model does not take numbers; qdebug cannot feed it.")
     expected_dtype = logical_dtype(info.dtype)
     if array.dtype == np.dtype(f"V{expected_dtype.itemsize}") and expected_dtype.isbuiltin != 1:
         return array.view(expected_dtype)

@@ -153,11 +153,13 @@ def load_labels(path: Path) -> np.ndarray:
         # numpy's own message about other files suggests allow_pickle=True, which is unsafe
         reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
         raise UsageError(
-            f"{str(path)!r} holds no labels: it is not a .npy or .npz file of numbers{reason}.",
+            f"{str(path)!r} contains no labels: it is not a .npy or .npz file of numbers{reason}.",
             hint="Save them with numpy.save.",
         ) from error
     if len(arrays) != 1:
-        raise UsageError(f"{str(path)!r} holds {len(arrays)} arrays.", hint="Save one array with one label per sample.")
+        raise UsageError(
+            f"{str(path)!r} contains {len(arrays)} arrays.", hint="Save one array with one label per sample."
+        )
     return np.asarray(arrays[0])
 
 

@@ -290,7 +290,7 @@ def _collect_entries(
     """Return the tensors for which scales are chosen, and notes about them."""
     if isinstance(reference, ScaleProfile):
         return _entries_of_profile(reference, backend), [
-            "errors are estimated from histograms, because a profile holds no values"
+            "errors are estimated from histograms, because a profile contains no values"
         ]
     if backend is not None:
         return _entries_of_pairs(reference, backend, bins)

@@ -393,7 +393,7 @@ def _replay_notes(pass_now: _ReplayPass, quant: QuantParams, *, is_coded: bool) 
     if pass_now.is_same is False and is_coded:
         yield (
             "with the recorded scales the replay does not reproduce the recorded outputs bit for bit; the backend uses "
-            "another arithmetic"
+            "a different arithmetic"
         )
     if not pass_now.errors:
         yield "no output has recorded values to compare with"

@@ -92,7 +92,7 @@ def test_diff_and_explain_are_tracked(capsys, tmp_path, recordings):
     [
         ([], "No recording was given"),
         (["run.h5"], "Top-k accuracy needs labels"),
-        (["run.h5", "--labels", "none.npy"], "holds no labels"),
+        (["run.h5", "--labels", "none.npy"], "contains no labels"),
         (["run.h5", "--labels", "labels.npy", "--scores", "z"], "has no output 'z'; it has: y"),
         (["run.h5", "--labels", "labels.npy", "--track", "labels.npy"], "is not a qdebug history"),
         (["run.h5", "--labels", "labels.npy", "--metric", "bleu"], "Unknown metric 'bleu'"),

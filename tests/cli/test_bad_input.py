@@ -52,7 +52,7 @@ def test_a_missing_file_is_named(run, words):
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["diff", "REF", "WITHIN", "--node", "conv"], ["'conv' fits 2 nodes", "'conv1'"]),
+        (["diff", "REF", "WITHIN", "--node", "conv"], ["'conv' matches 2 nodes", "'conv1'"]),
         (["diff", "REF", "WITHIN", "--sample", "3"], ["no sample 3", "0 to 2"]),
         (["diff", "REF", "WITHIN", "--sample", "-1"], ["'-1' is not an integer"]),
         (["diff", "REF", "WITHIN", "--sample", "x"], ["'x' is not an integer"]),
@@ -183,7 +183,7 @@ def test_ctrl_c_during_a_recording_says_what_was_kept(run, monkeypatch, recordin
     words = ("record", "m.onnx", "--backend", "b", "--inputs", "x.npz", "-o", "part.h5")
     done = run(*words)
     assert done.code == 130
-    assert "part.h5 holds the recording so far (incomplete): qdebug info part.h5" in done.err
+    assert "part.h5 contains the recording so far (incomplete): qdebug info part.h5" in done.err
     assert '"complete": false' in run("info", "part.h5", "--json").out
     partial = run("diff", "part.h5", "part.h5")
     assert partial.code == 3

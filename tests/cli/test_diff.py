@@ -349,7 +349,7 @@ def test_a_node_is_found_by_a_part_of_its_name(run, long_pair, name):
 def test_several_nodes_that_fit_are_listed(run, long_pair):
     done = run("diff", *long_pair, "--node", "block1")
     assert done.code == 2
-    assert "'block1' fits 11 nodes: 'scope/block1/conv', 'scope/block10/conv'" in done.err
+    assert "'block1' matches 11 nodes: 'scope/block1/conv', 'scope/block10/conv'" in done.err
     assert "and 3 more" in done.err
 
 

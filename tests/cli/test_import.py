@@ -57,7 +57,7 @@ def test_the_json_has_every_name(run, demo):
     plain = json.loads(done.out)
     jsonschema.Draft202012Validator(load_schema("import")).validate(plain)
     assert {entry["how"] for entry in plain["matched"]} == {"exact", "cleaned"}
-    assert plain["notes"] == {"flat_quantized": "axes of one element as in the model"}
+    assert plain["notes"] == {"flat_quantized": "axes of size 1 as in the model"}
     assert {"x", "logits"} < set(plain["absent"])
     shown = run("import", "part.npz", "--graph", "d/int8.h5", "-o", "npu.h5", "--force").out
     assert "flat.quantized is flat_quantized" in shown
@@ -72,7 +72,7 @@ def test_the_json_has_every_name(run, demo):
     [
         (["gone", "-o", "a.h5"], "There is no file or folder 'gone'"),
         (["d/int8.h5", "-o", "a.h5"], "is not a known kind of dump"),
-        (["d", "-o", "a.h5"], "holds no readable tensor"),
+        (["d", "-o", "a.h5"], "contains no readable tensor"),
         (["dump.npz", "-o", "d/int8.h5"], "exists"),
         (["dump.npz", "-o", "d"], "is a folder"),
         (["dump.npz", "-o", "no/a.h5"], "does not exist"),

@@ -46,7 +46,7 @@ def test_a_goal_that_is_reached_takes_nothing(capsys, runs):
         (["--kinds", "magic"], "Unknown kind of edit 'magic'"),
         (["--cost", "macs=much"], "is not a cost"),
         (["--metric", "bleu"], "Unknown metric 'bleu'"),
-        (["--labels", "none.npy"], "holds no labels"),
+        (["--labels", "none.npy"], "contains no labels"),
     ],
 )
 def test_what_it_cannot_do_is_said_in_a_sentence(capsys, runs, words, said):

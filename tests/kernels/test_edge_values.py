@@ -144,7 +144,7 @@ def test_dropping_at_random_is_refused():
 
 
 def test_constants_without_numbers_are_refused():
-    with pytest.raises(KernelError, match="hold no value"):
+    with pytest.raises(KernelError, match="contain no value"):
         run("Constant", value_string="text")
     assert run("Constant", value_ints=(1, 2)).dtype == np.int64
     assert run("Constant", value_float=1.5).dtype == np.float32

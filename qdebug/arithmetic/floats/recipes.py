@@ -157,7 +157,7 @@ def _product(node: Node, a: Step, b: Step, terms: int) -> Step:
             raise KernelError("the factors of a product of tensors were not recorded")
         result = run(first.low, second.low)
         if terms * result.size > PLACEMENT_MAX_PRODUCTS:
-            raise KernelError("the product is too large to be computed again for each placement")
+            raise KernelError("the product is too large to be recomputed for each placement")
         return sum_interval(result, run(np.abs(first.low), np.abs(second.low)), terms)
 
     return Step(summed, (a, b))
@@ -318,7 +318,7 @@ def _square(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
     del shapes
     exponent = inputs[1].apply() if not inputs[1].reads else None
     if exponent is None or exponent.low.size != 1 or float(exponent.low.reshape(())) != 2:
-        raise ValueError(f"{node.op} is known for squares alone")
+        raise ValueError(f"{node.op} is supported only for squares")
     return (inputs[0] * inputs[0],)
 
 

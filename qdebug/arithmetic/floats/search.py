@@ -82,7 +82,7 @@ def parse_placement(text: str) -> Placement:
         name, word = groups.get("step", "").strip(), groups.get("word", "")
         if part is None or (name == "result" and (rounding or word not in FLOAT_ROUNDINGS)):
             raise UsageError(
-                f"{text[at:]!r} is not part of a placement of roundings.",
+                f"{text[at:]!r} cannot be parsed as a placement of roundings.",
                 hint=f"Write STEP=WORD or result=WORD, separated by ';'; words: {', '.join(FLOAT_ROUNDINGS)}.",
             )
         if name == "result":

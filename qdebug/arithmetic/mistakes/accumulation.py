@@ -39,7 +39,7 @@ def short_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake
             if node.op == "ReduceMean":
                 sums = short_format.rounded(sums / np.float32(count))
             yield Mistake(
-                likely=f"its sums are kept in {short_format.name}, one term after another{clause}",
+                likely=f"its sums are accumulated in {short_format.name}, term by term{clause}",
                 node=node,
                 values={},
                 after=partial(_sums_in_shape_of, sums=sums),
@@ -62,7 +62,7 @@ def _short_running_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
             total = short_format.rounded(total + term)
             sums.append(total)
         result = np.moveaxis(np.stack(sums), 0, int(axis.reshape(-1)[0]))
-        likely = f"its sums are kept in {short_format.name}, one term after another"
+        likely = f"its sums are accumulated in {short_format.name}, term by term"
         yield Mistake(
             likely=likely,
             node=node,

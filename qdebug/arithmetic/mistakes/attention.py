@@ -118,7 +118,7 @@ def _wrong_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
                     words = f"each query sees {abs(more)} {change} of the keys after it"
                     yield with_mask(words, (ahead >= -back) & (ahead <= forth + more))
                 if 0 <= back + more < length:
-                    words = f"each query sees {abs(more)} {change} of the keys before it, as in another window"
+                    words = f"each query sees {abs(more)} {change} of the keys before it, as with a different window"
                     yield with_mask(words, (ahead >= -back - more) & (ahead <= forth))
     counts = {*range(1, _MAX_EXTRA_KEYS + 1), *(-length % tile for tile in KERNEL_BLOCKS)} - {0}
     for count in sorted(counts):
@@ -129,7 +129,7 @@ def _wrong_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
             for name in dict.fromkeys(inputs[1:3])
         }
         seen = np.concatenate([visible, np.ones((length, count), bool)], -1)
-        yield with_mask(f"each query also sees {count} empty keys, as of a cache that is not full", seen, **padded)
+        yield with_mask(f"each query also sees {count} empty keys, as in a cache that is not full", seen, **padded)
 
 
 def _shifted_causal_masks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -164,7 +164,7 @@ def _with_empty_keys(node: Node, values: Mapping[str, np.ndarray], inputs: tuple
             )
             for name in dict.fromkeys(inputs[1:3])
         }
-        likely = f"each query also sees {count} empty keys, to a multiple of a block"
+        likely = f"each query also sees {count} empty keys, which pad them to a multiple of a block"
         yield Mistake(likely=likely, node=node, values=padded)
 
 
@@ -257,13 +257,13 @@ def _wrong_groups(count: int, groups: int) -> Iterator[tuple[str, list[int]]]:
     size = count // groups
     right = [head // size for head in range(count)]
     rules = [
-        ("as if they were assigned in turn", [head % groups for head in range(count)]),
+        ("as if heads were assigned to groups round-robin", [head % groups for head in range(count)]),
         ("as if there were one head", [0] * count),
         ("the next group's", [(group + 1) % groups for group in right]),
         ("the previous group's", [(group - 1) % groups for group in right]),
-        ("as if groups had as many heads as there are groups", [head // groups for head in range(count)]),
+        ("as if the number of heads in a group were the number of groups", [head // groups for head in range(count)]),
         *(
-            (f"those of the first head in a tile of {tile}", [head // tile * tile // size for head in range(count)])
+            (f"that of the first head in each tile of {tile}", [head // tile * tile // size for head in range(count)])
             for tile in KERNEL_BLOCKS
             if tile < count
         ),
@@ -274,7 +274,7 @@ def _wrong_groups(count: int, groups: int) -> Iterator[tuple[str, list[int]]]:
             continue
         seen.append(read)
         wrong = [head for head in range(count) if read[head] != right[head]]
-        yield f"query heads {_ranges(wrong)} read the keys and values of another group of heads, {rule}", read
+        yield f"query heads {_ranges(wrong)} read the keys and values of the wrong group, {rule}", read
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -307,7 +307,9 @@ def _wrong_positions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
             after=partial(_with_axes_of_data, shape=data.shape),
         )
     counted = np.broadcast_to(np.arange(length, dtype=positions.dtype), (batch, length))
-    yield Mistake(likely="positions count from 0 instead of the given ones", node=node, values={position_ids: counted})
+    yield Mistake(
+        likely="positions count from 0 instead of being read from the input", node=node, values={position_ids: counted}
+    )
     repeated = np.broadcast_to(first, (batch, length))
     yield Mistake(likely="every token has the first position", node=node, values={position_ids: repeated})
 

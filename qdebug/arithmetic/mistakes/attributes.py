@@ -70,7 +70,7 @@ def other_integers(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
             (*range(_MAX_INTEGER_TRIED + 1), own - 1, own + 1, *range(-1, -_MAX_INTEGER_TRIED - 1, -1))
         ):
             if other != own and ends.min <= other <= ends.max:
-                text = f"{name!r} is taken for {other}, not {own}"
+                text = f"{name!r} is taken as {other}, not {own}"
                 yield Mistake(likely=text, node=node, values={name: np.full_like(array, other)}, about=name)
 
 

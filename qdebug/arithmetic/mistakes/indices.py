@@ -46,7 +46,7 @@ def _wrong_slice_starts(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
         1:_MAX_STARTS_TRIED
     ]:
         limits = {node.inputs[1]: np.full_like(starts, other), node.inputs[2]: np.full_like(ends, other + end - start)}
-        yield Mistake(likely=f"its part begins at {other}, not at {start}", node=node, values=limits)
+        yield Mistake(likely=f"its slice begins at {other}, not at {start}", node=node, values=limits)
 
 
 def _ignored_steps(node: Node, data: np.ndarray, starts: np.ndarray, axis: int) -> Iterator[Mistake]:
@@ -86,7 +86,7 @@ def _wrong_updates(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         yield Mistake(likely=likely, node=node, values={name: kept.astype(updates.dtype)})
     if reduction == "add":
         last = replace(node, attrs={**node.attrs, "reduction": "none"})
-        likely = "of repeated indices, the last one is added alone"
+        likely = "of repeated indices, only the last one is added"
         yield Mistake(likely=likely, node=last, values={name: (present + updates).astype(updates.dtype)})
 
 
@@ -123,7 +123,7 @@ def _wrong_indices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
         strides = np.cumprod((1, *data.shape[:0:-1]))[::-1]
         offsets = sum(position * stride for position, stride in zip(positions, strides, strict=True))
         result = np.take(data.reshape(-1), offsets, mode="wrap")
-        likely = "negative indices are not counted from the end: they read the memory before"
+        likely = "negative indices are not counted from the end and read the memory before the start"
         yield Mistake(likely=likely, node=node, values={}, after=always(result))
     if isinstance(axis, int) and node.op == "Gather":
         for other_axis in range(data.ndim):
@@ -134,7 +134,7 @@ def _wrong_indices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
                 yield Mistake(likely=f"it picks along axis {other_axis}, not {axis}", node=other_axis_node, values={})
     if isinstance(axis, int) and node.op != "GatherND":
         extent = data.shape[axis]
-        for step, likely in ((1, "one too far"), (-1, "one too early")):
+        for step, likely in ((1, "one too large"), (-1, "one too small")):
             shifted_indices = np.mod(indices + step, extent).astype(indices.dtype)
             yield Mistake(likely=f"indices are {likely}", node=node, values={name: shifted_indices})
 

@@ -145,7 +145,7 @@ def _biases_of_other_axes(node: Node, values: Mapping[str, np.ndarray]) -> Itera
     if slot is None or not name or values[name].ndim != 1 or not np.any(values[name]):
         return
     for axis, title in ((-1, "column"), (-2, "row"), (0, "sample")):
-        likely = f"the bias is taken by the index of the {title}, not of the channel"
+        likely = f"the bias is indexed by {title}, not by channel"
         added = partial(_add_along_axis, bias=values[name], axis=axis)
         yield Mistake(likely=likely, node=without_inputs(node, slot), values={}, after=added)
 
@@ -439,7 +439,7 @@ def _missing_activations(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
     fused = str(node.attrs.get("activation", ""))
     if fused:
         other_attrs = {key: value for key, value in node.attrs.items() if not key.startswith("activation")}
-        yield Mistake(likely=f"the {fused} within it is missing", node=replace(node, attrs=other_attrs), values={})
+        yield Mistake(likely=f"the fused {fused} is missing", node=replace(node, attrs=other_attrs), values={})
     if not row.activation and not fused and (row.product or row.adds):
         yield Mistake(likely="a Relu is applied to its result", node=node, values={}, after=_relu)
 
@@ -482,7 +482,7 @@ def _factors_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
     for block in _SHARED_EXPONENT_BLOCKS:
         for rounding, words in ((np.floor, "rounded down"), (np.rint, "rounded to nearest")):
             yield Mistake(
-                likely=f"each {block} terms of a factor share an exponent, with 8 bits each, {words}",
+                likely=f"every {block} terms of a factor share an exponent and have 8 bits each, {words}",
                 node=node,
                 values={
                     name: _to_block_floating_point(values[name], axis, block, rounding) for name, axis in axes.items()

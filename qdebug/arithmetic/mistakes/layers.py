@@ -97,7 +97,7 @@ def _softmax_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
         powers = [np.exp(part - part.max(axis, keepdims=True)) for part in parts]
         result = np.concatenate([power / power.sum(axis, keepdims=True) for power in powers], axis)
         result = np.log(result) if node.op == "LogSoftmax" else result
-        likely = f"each block of {block} elements is normalized by itself"
+        likely = f"each block of {block} elements is normalized separately"
         yield Mistake(likely=likely, node=node, values={}, after=always(result.astype(data.dtype)))
 
 
@@ -139,7 +139,7 @@ def _wrong_einsum_labels(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
                 others[f"{','.join([*terms[:number], ''.join(labels), *terms[number + 1 :]])}->{result}"] = None
     for other in others:
         if other != equation:
-            likely = f"it computes {other!r}, not {equation!r}, so another axis is summed or kept"
+            likely = f"it computes {other!r}, not {equation!r}, so a different axis is summed or kept"
             yield Mistake(likely=likely, node=replace(node, attrs={**node.attrs, "equation": other}), values={})
 
 
@@ -172,7 +172,7 @@ def _restarting_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
     for block in (each for each in KERNEL_BLOCKS if each < data.shape[axis]):
         parts = np.split(data, range(block, data.shape[axis], block), axis)
         result = np.concatenate([np.cumsum(part, axis, dtype=data.dtype) for part in parts], axis)
-        likely = f"its sums begin again every {block} elements"
+        likely = f"its sums restart every {block} elements"
         yield Mistake(likely=likely, node=node, values={}, after=always(result))
 
 
@@ -180,7 +180,7 @@ def _activations_of_wrong_sign(node: Node, values: Mapping[str, np.ndarray]) -> 
     """Yield the mistake of exchanging positive and negative numbers in an activation."""
     name = node.inputs[0] if node.inputs else ""
     if operators.of(node.op).activation and name in values and values[name].dtype.kind == "f":
-        likely = "positive and negative numbers are exchanged"
+        likely = "positive and negative numbers are swapped"
         yield Mistake(likely=likely, node=node, values={name: -values[name]}, after=np.negative)
 
 
@@ -243,7 +243,7 @@ def _wrong_constants_of_gelu(node: Node, values: Mapping[str, np.ndarray]) -> It
     x = data.astype(np.float64)
     root, cubic = np.sqrt(2 / np.pi), 0.044715  # Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
     inner = {
-        "the two constants of its tanh form are exchanged": cubic * (x + root * x**3),
+        "the two constants of its tanh form are swapped": cubic * (x + root * x**3),
         "the cubic term of its tanh form is left out": root * x,
         "the factor sqrt(2 / pi) of its tanh form is left out": x + cubic * x**3,
         "the cubic term of its tanh form is not scaled by sqrt(2 / pi)": root * x + cubic * x**3,
@@ -374,7 +374,7 @@ def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
             shares = np.exp(data - largest)
             result = shares / (shares.sum(axis, keepdims=True) + lanes * np.exp(-largest))
             result = np.log(result) if node.op == "LogSoftmax" else result
-        likely = f"the sum counts {lanes} empty lanes beyond the {data.shape[axis]} elements, each as exp(0)"
+        likely = f"the sum includes {lanes} empty lanes beyond the {data.shape[axis]} elements, each as exp(0)"
         yield Mistake(likely=likely, node=node, values={}, after=always(result.astype(data.dtype)))
 
 
@@ -413,7 +413,7 @@ def _wrong_dynamic_ranges(node: Node, values: Mapping[str, np.ndarray], opset: M
             for span, place_text in ((slice(end), f"before index {end}"), (slice(end, None), f"from index {end} on")):
                 part_results = run_node(node, {name: np.moveaxis(data, axis, 0)[span]}, opset)
                 yield Mistake(
-                    likely=f"its scale is chosen for the data {place_text} along axis {axis} alone",
+                    likely=f"its scale is chosen only for the data {place_text} along axis {axis}",
                     node=scaled,
                     values={output: part_results[output] for output in node.outputs[1:3]},
                 )
@@ -558,8 +558,8 @@ def _wrong_list_orders(name: str, entries: tuple[AttrValue, ...]) -> Iterator[tu
         pairs = tuple(entries[at // 2 + half * (at % 2)] for at in range(len(entries)))
         interleaved = tuple(entries[(at % half) * 2 + at // half] for at in range(len(entries))) if half else entries
         orders = {
-            pairs: "pads is read as begin and end of one axis after the other",
-            interleaved: "pads is read as begin and end of one axis after the other",
+            pairs: "pads is read as pairs of begin and end, axis by axis",
+            interleaved: "pads is read as pairs of begin and end, axis by axis",
         }
     for order, likely in orders.items():
         if order != entries:
@@ -634,7 +634,7 @@ def _wrong_powers_of_two(node: Node, values: Mapping[str, np.ndarray]) -> Iterat
     # Kernels add a quarter of the leading bit to the magnitude and keep the exponent of the sum.
     mantissa, exponent = np.frexp(np.abs(data.astype(np.float64)))
     rounded = np.ldexp(1.0, exponent - 1 + np.frexp(mantissa + 0.125)[1])
-    likely = f"scales become the next power of two only from 1.75 times one on, not {stated_words}"
+    likely = f"scales become the next power of two only from 1.75 times a power of two on, not {stated_words}"
     yield Mistake(likely=likely, node=node, values={}, after=always(rounded.astype(onnx_dtype(_E8M0))))
 
 

@@ -60,7 +60,7 @@ def normalization_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iter
             name: values[name][order] for name in node.inputs[1:3] if name and len(values[name]) == data.shape[1]
         }
         yield Mistake(
-            likely="channels are assigned to groups in turn, although adjacent channels form a group",
+            likely="channels are assigned to groups round-robin, although adjacent channels form a group",
             node=node,
             values=reordered_values,
             after=lambda result: np.asarray(result[:, inverse_order]),
@@ -94,7 +94,7 @@ def other_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mist
             low, high = max(0, -shift), min(data.shape[1], data.shape[1] - shift)
             total[:, low:high] += squares[:, low + shift : high + shift]
         result = (data / (bias + alpha / size * total) ** beta).astype(data.dtype)
-        likely = f"the sums reach from channel {window[0]:+d} to {window[-1]:+d}, not from {-before:+d} to {after:+d}"
+        likely = f"the sums run from channel {window[0]:+d} to {window[-1]:+d}, not from {-before:+d} to {after:+d}"
         if window:
             yield Mistake(likely=likely, node=node, values={}, after=always(result))
 
@@ -156,7 +156,7 @@ def _wrong_statistics(
             total = count + lanes
             mean_of_all = mean * count / total
             deviation = np.sqrt(power * count / total - np.square(mean_of_all) + epsilon)
-            likely = f"mean and variance count {lanes} zeros beyond the {count} elements"
+            likely = f"mean and variance include {lanes} zeros beyond the {count} elements"
             yield likely, (shaped - mean_of_all) / deviation
         if np.any(own_power < epsilon):  # otherwise it has the effect of epsilon = 0, which is tried too
             yield "the variance is at least epsilon, without adding it", own / np.sqrt(np.maximum(own_power, epsilon))
@@ -284,7 +284,7 @@ def _statistics_of_part(
         deviation = np.sqrt(first.var(-1, keepdims=True) + epsilon)
         result = ((rows - first.mean(-1, keepdims=True)) / deviation).reshape(values[node.inputs[0]].shape)
         yield Mistake(
-            likely=f"the statistics are those of the first {end} of {count} elements",
+            likely=f"the statistics cover only the first {end} of {count} elements",
             node=node,
             values={},
             after=always(_scaled_and_biased(node, values, result)),
@@ -299,8 +299,8 @@ def _statistics_of_other_rows(
     mean, deviation = rows.mean(-1, keepdims=True), np.sqrt(rows.var(-1, keepdims=True) + epsilon)
     order = np.arange(len(rows))
     for likely, taken in (
-        ("each row is normalized by the statistics of the row before", order - 1),
-        ("each row is normalized by the statistics of the row after", (order + 1) % len(rows)),
+        ("each row is normalized by the statistics of the previous row", order - 1),
+        ("each row is normalized by the statistics of the next row", (order + 1) % len(rows)),
         ("each row is normalized by the statistics of the first row", 0 * order),
     ):
         result = ((rows - mean[taken]) / deviation[taken]).reshape(values[node.inputs[0]].shape)
@@ -322,7 +322,7 @@ def _variances_of_blocks(
             values[node.inputs[0]].shape
         )
         yield Mistake(
-            likely=f"the variance is the average of those of blocks of {block} elements, each around its own mean",
+            likely=f"the variance is averaged over blocks of {block} elements, each around its own mean",
             node=node,
             values={},
             after=always(_scaled_and_biased(node, values, result)),
@@ -389,7 +389,7 @@ def _statistics_of_channels_last_memory(
     deviation = np.sqrt(parts.var(-1, keepdims=True) + epsilon)
     result = np.moveaxis(((parts - parts.mean(-1, keepdims=True)) / deviation).reshape(last.shape), -1, 1)
     yield Mistake(
-        likely=f"the statistics are those of {groups} parts of channels-last memory, not of its channels",
+        likely=f"the statistics are taken over {groups} parts of channels-last memory, not over its channels",
         node=node,
         values={},
         after=always(_scaled_and_biased(node, values, result)),
@@ -409,7 +409,9 @@ def _deviations_with_lanes(
     for lanes in empty_lanes(count):
         total = variance * count + lanes * mean**2
         for divisor in (count, count + lanes):
-            likely = f"the variance counts {lanes} empty lanes beyond the {count} elements, and is divided by {divisor}"
+            likely = (
+                f"the variance includes {lanes} empty lanes beyond the {count} elements, and is divided by {divisor}"
+            )
             yield likely, np.sqrt(total / divisor + epsilon)
 
 

@@ -31,15 +31,15 @@ def packed_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
     yield from _wrong_signedness(node, values)
     yield from _wrong_float_formats(node, values)
     for name in names[:1]:
-        for shift, side in ((1, "before"), (-1, "after")):
+        for shift, side in ((1, "previous"), (-1, "next")):
             moved = np.roll(values[name], shift, -1)
             if values[name].ndim and not np.array_equal(moved, values[name]):
-                yield Mistake(likely=f"the scale of the block {side} is used", node=node, values={name: moved})
+                yield Mistake(likely=f"the scale of the {side} block is used", node=node, values={name: moved})
         columns = node.attrs.get("N")
         rows = values[name].reshape(columns, -1).copy() if isinstance(columns, int) and columns else np.zeros((0, 0))
         if rows.shape[-1] > 1:
             rows[:, -1] = rows[:, -2]
-            likely = "the last block of each row has the scale of the block before"
+            likely = "the last block of each row has the scale of the previous block"
             yield Mistake(likely=likely, node=node, values={name: rows.reshape(values[name].shape)})
 
 
@@ -96,13 +96,13 @@ def _misread_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Itera
     evens = np.stack([low, high], axis=-1).reshape(*codes.shape[:-1], -1)
     for likely, order in (
         ("the two codes of each byte of {} are swapped", np.stack([high, low], axis=-1).reshape(evens.shape)),
-        ("each block of {} is read as all low codes and then all high codes, not in turn", halves),
+        ("each block of {} is read as all low codes and then all high codes, not alternately", halves),
         (
-            "the codes of each block of {} are read in turn, although its low codes come first",
+            "the codes of each block of {} are read alternately, although its low codes come first",
             np.stack(np.split(evens, 2, axis=-1), axis=-1).reshape(evens.shape),
         ),
         ("the codes of {} are read in two's complement", evens ^ 8),
-        ("the codes of {} are read in reverse in each block", evens[..., ::-1]),
+        ("the codes of {} are read in reverse order in each block", evens[..., ::-1]),
     ):
         repacked = (order[..., ::2] | (order[..., 1::2] << 4)).astype(np.uint8)
         yield Mistake(likely=likely.format(repr(name)), node=node, values={name: repacked})

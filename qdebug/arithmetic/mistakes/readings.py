@@ -74,7 +74,7 @@ def _accumulated_tiles(array: np.ndarray) -> Iterator[Reading]:
             total = [np.zeros_like(tiles[0])]
             for part in tiles:
                 total.append(total[-1].take(range(part.shape[axis]), axis) + part)
-            text = f"{{}} of each {tile} indices along axis {axis} is added to that of the ones before (not cleared)"
+            text = f"{{}} of each {tile} indices along axis {axis} is added to that of the previous ones (not cleared)"
             yield text, np.concatenate(total[1:], axis)
 
 
@@ -162,8 +162,8 @@ def _changed_numbers(array: np.ndarray) -> Iterator[Reading]:
         yield "{} is inverted", ~array
     if array.dtype.kind != "f":
         return
-    yield "the sign of {} is turned around", -array
-    yield "{} is cut to whole numbers", np.trunc(array)
+    yield "the sign of {} is flipped", -array
+    yield "{} is truncated to integers", np.trunc(array)
     yield "{} is read without its sign", np.abs(array)
     yield "negative numbers of {} are read as 0", np.maximum(array, 0)
     yield "the square of {} is read", np.square(array)
@@ -195,8 +195,8 @@ def _changed_integers(array: np.ndarray) -> Iterator[Reading]:
         narrowed = array.astype(dtype).astype(array.dtype)
         if dtype.itemsize < array.dtype.itemsize and not np.array_equal(narrowed, array):
             yield f"{{}} is kept in {dtype.name} and wraps around", narrowed
-    yield "the largest number of {} is used for all", np.full_like(array, array.max())
-    yield "the smallest number of {} is used for all", np.full_like(array, array.min())
+    yield "the largest number of {} is used for all elements", np.full_like(array, array.max())
+    yield "the smallest number of {} is used for all elements", np.full_like(array, array.min())
     for axis in _wide_axes(array) if array.min(initial=0) >= 0 else ():
         shape = [-1 if at == axis else 1 for at in range(array.ndim)]
         positions = np.arange(array.shape[axis], dtype=array.dtype).reshape(shape)
@@ -348,10 +348,10 @@ def _shifts_and_repeats(array: np.ndarray, axes: Sequence[int]) -> Iterator[Read
             text = f"each element of {{}} along axis {axis} is read {count} times in a row"
             yield text, array.take(indices // count, axis)
         for tile in (each for each in _TILES if each < array.shape[axis]):
-            text = f"the element of {{}} before index {tile} along axis {axis} is read for all further ones"
+            text = f"the element of {{}} before index {tile} along axis {axis} is read for all later ones"
             yield text, array.take(np.minimum(indices, tile - 1), axis)
             yield (
-                f"only the first {tile} elements of {{}} along axis {axis} are read, in turn",
+                f"only the first {tile} elements of {{}} along axis {axis} are read, cyclically",
                 array.take(indices % tile, axis),
             )
 

@@ -185,7 +185,7 @@ def _mixed_directions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
     yield Mistake(
         likely="the results of the two directions are exchanged", node=node, values={}, after=_exchange_directions
     )
-    likely = "the result of the reverse direction is in the order of its steps"
+    likely = "the result of the reverse direction is in the order in which its steps run"
     yield Mistake(likely=likely, node=node, values={}, after=_reverse_second_direction)
     states = {name: values[name] for name in node.inputs[5:7] if name}
     for index, title in ((0, "forward"), (1, "reverse")):

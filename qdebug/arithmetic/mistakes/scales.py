@@ -40,7 +40,10 @@ def codes_passed_on(node: Node, values: Mapping[str, np.ndarray], target: QuantP
     if ends.min <= zero_point <= ends.max:
         numbers = float(target.scale.reshape(-1)[0]), zero_point
         taken = {name: np.full_like(values[name], number) for name, number in zip(names, numbers, strict=True)}
-        likely = f"the codes of {node.inputs[0]!r} are passed on without another scale and zero point"
+        likely = (
+            f"the codes of {node.inputs[0]!r} are passed on unchanged, not rescaled to the output's scale and zero "
+            "point"
+        )
         yield Mistake(likely=likely, node=node, values=taken, about=node.inputs[0])
 
 
@@ -80,7 +83,7 @@ def divisions_of_codes(node: Node, values: Mapping[str, np.ndarray], quant: Quan
     name, count = node.inputs[0], prod(int(str(extent)) for extent in kernel)
     scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
     codes = np.rint(values[name] / scale)
-    for clause, offset in (("", 0), (", its zero point included,", zero_point)):
+    for clause, offset in (("", 0), (", including its zero point,", zero_point)):
         quotients = np.trunc((codes + offset) / count) - offset / count
         divided = np.asarray(quotients * count * scale, values[name].dtype)
         likely = f"each code of {name!r}{clause} is divided by {count}, in integers, before the sum"

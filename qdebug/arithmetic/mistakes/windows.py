@@ -181,14 +181,14 @@ def _transposed_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Ma
     if bias is not None and np.any(bias):
         reached = np.sum([is_reached for _, is_reached in parts], axis=0)
         total = sum(part for part, _ in parts) + bias.reshape(-1, *[1] * (filters.ndim - 2)) * reached
-        likely = "the bias is added with each element of the filter that reaches a place"
+        likely = "the bias is added once for each filter element that reaches a position"
         yield Mistake(likely=likely, node=node, values={}, after=always(np.asarray(total, filters.dtype)))
     for ordered, which in ((parts[::-1], "last"), (parts, "first")):
         result = np.zeros_like(parts[0][0])
         for part, is_reached in ordered:  # for the same output element, a smaller tap index has a later input
             result = np.where(is_reached, part, result)
         total = result if bias is None else result + bias.reshape(-1, *[1] * (result.ndim - 2))
-        likely = f"where filters overlap, the {which} input alone counts instead of the sum"
+        likely = f"where filters overlap, only the {which} input counts, not the sum"
         yield Mistake(likely=likely, node=node, values={}, after=always(total.astype(result.dtype)))
 
 

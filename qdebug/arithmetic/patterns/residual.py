@@ -24,26 +24,26 @@ PATTERNS = MappingProxyType(
     {
         "one_sample": "state left over from another run, or an input that was recorded differently than used",
         "few_samples": "a path of the kernel that only some inputs take",
-        "clamp": "an activation's range, or a clamp merged with another, is not what the graph says",
-        "one_code": "never written, or a scale, zero point or bias that sends every value beyond the range",
+        "clamp": "an activation's range, or a clamp merged with another, does not match the graph",
+        "one_code": "never written, or a scale, zero point or bias that moves every value out of range",
         "signedness": "unsigned codes read as signed, or signed codes read as unsigned",
         "unwritten": "elements that the kernel skips",
-        "stale": "a wrong address; elements hold values that belong elsewhere",
-        "borders": "wrong padding: 0 in place of the zero point, or pixels taken from the wrong side",
+        "stale": "a wrong address; elements have values that belong elsewhere",
+        "borders": "wrong padding: 0 instead of the zero point, or pixels taken from the wrong side",
         "block_tail": "the tail of a tile of the kernel",
         "tail": "the tail of a tile of the kernel, or padding that is missing at one end",
         "rows": "a part of the output that the kernel skips or computes twice",
-        "channels": "a block of filters that the kernel skips, repeats, or gives other parameters",
-        "constant": "an output zero point that is not added, a bias that is not scaled, or a constant of another scale",
+        "channels": "a block of filters that the kernel skips, repeats, or computes with wrong parameters",
+        "constant": "an output zero point that is not added, an unscaled bias, or a constant at a different scale",
         "constant_per_channel": "a bias or a zero point that is dropped, unscaled or clipped",
-        "factor": "another scale than the graph says",
-        "factor_per_channel": "scales that go along the wrong axis, or one scale for all channels",
-        "multiplier": "a multiplier that the compiler derived from other scales than the recorded ones",
+        "factor": "a scale that differs from the graph's",
+        "factor_per_channel": "scales applied along the wrong axis, or one scale for all channels",
+        "multiplier": "a multiplier that the compiler derived from scales other than the recorded ones",
         "growing": "sums that saturate or wrap in 16 bits",
         "wrapped": "codes beyond the range wrap around instead of saturating",
         "overflow": "results that overflow or lose their sign on the way, and then saturate",
-        "ties_only": "a rounding of ties that is not among the known ones",
-        "off_by_one": "a multiplier of few bits, or a rounding in several stages that is not among the known ones",
+        "ties_only": "an unknown rounding of ties",
+        "off_by_one": "a multiplier with few bits, or an unknown rounding in several stages",
         "altered": "not a rounding; single elements are overwritten, or read before they are written",
         "scattered": "no known pattern",
     }
@@ -51,9 +51,9 @@ PATTERNS = MappingProxyType(
 """The likely cause of each pattern."""
 _CAUSES_WITHOUT_WINDOWS = MappingProxyType(
     {
-        "borders": "the outermost elements, which the kernel reads or writes in a path of their own",
+        "borders": "the outermost elements, which the kernel reads or writes on a separate path",
         "tail": "the tail of a tile of the kernel, or other parameters for the last part",
-        "channels": "a block of channels that the kernel skips, repeats, or gives other parameters",
+        "channels": "a block of channels that the kernel skips, repeats, or computes with wrong parameters",
     }
 )
 """Causes that replace those in `PATTERNS` for operators without filters or windows."""

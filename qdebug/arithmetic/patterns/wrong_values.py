@@ -284,7 +284,7 @@ def _single_code(evidence: CodesOfTensor) -> Iterator[Trait]:
         return
     low, high = evidence.span
     names = {evidence.zero_point: " (the zero point)", low: " (the lowest code)", high: " (the highest code)"}
-    yield Trait(pattern="one_code", detail=f"every element holds {code}{names.get(code, '')}")
+    yield Trait(pattern="one_code", detail=f"every element is {code}{names.get(code, '')}")
 
 
 def _clamp(evidence: CodesOfTensor) -> Iterator[Trait]:
@@ -333,7 +333,7 @@ def _wrapped_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
     )
     if is_wrapped and np.count_nonzero(is_saturated & (error == 0)) <= (1 - TRAIT_MIN_SHARE) * wrapped_count:
         yield Trait(
-            pattern="wrapped", detail=f"{wrapped_count} elements beyond the range hold codes of the opposite end"
+            pattern="wrapped", detail=f"{wrapped_count} elements beyond the range have codes of the opposite end"
         )
 
 
@@ -353,7 +353,7 @@ def _overflowed_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
     if may_be_chance(max(usual_share, COINCIDENCE_MIN_SHARE), wrong_codes.size):
         return
     end = "lowest" if code == evidence.span[0] else "highest"
-    detail = f"the wrong elements all hold {code} (the {end} code), but belong on the other side of real 0"
+    detail = f"the wrong elements are all {code} (the {end} code), but belong on the other side of real 0"
     yield Trait(pattern="overflow", detail=detail)
 
 
@@ -374,7 +374,7 @@ def _stale_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
         and not may_be_chance(max(share, COINCIDENCE_MIN_SHARE), wrong_codes.size)
     ):
         zero = " (the zero point)" if commonest_code == evidence.zero_point else ""
-        yield Trait(pattern="unwritten", detail=f"the wrong elements all hold {commonest_code}{zero}")
+        yield Trait(pattern="unwritten", detail=f"the wrong elements are all {commonest_code}{zero}")
         return
     for axis, name in _axes_of_neighbours(evidence.layout, recorded.ndim):
         length = recorded.shape[axis]
@@ -396,7 +396,7 @@ def _stale_codes(evidence: CodesOfTensor) -> Iterator[Trait]:
                 ):
                     direction = "before" if distance > 0 else "after"
                     distance_text = f"{plural(abs(distance), name)} {direction}"
-                    yield Trait(pattern="stale", detail=f"the wrong elements hold the values of {distance_text}")
+                    yield Trait(pattern="stale", detail=f"the wrong elements have the values of {distance_text}")
                     return
 
 

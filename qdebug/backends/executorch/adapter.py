@@ -115,7 +115,7 @@ class PteRun:
                 for name, array in {**inner_arrays, **outputs, **feed}.items():
                     recorder.put(name, array)
                 for name in self._untraced_tensors(inner_arrays) if has_trace else ():
-                    recorder.skip(name, "ExecuTorch's trace has no elements for it")
+                    recorder.skip(name, "ExecuTorch's trace has no values for it")
             if on_progress is not None:
                 on_progress(sample + 1, feeds.samples, f"sample {sample}")
 
@@ -276,7 +276,7 @@ class ExecuTorchBackend:
         program = Pte(content, model.name, chosen_options["method"])
         delegates_text = "; ".join(f"{count} {name}" for name, count in program.delegates.items()) or "none"
         note = (
-            {"note": "the trace does not show what a delegate runs inside; record the .pt2 file"}
+            {"note": "the trace does not show what runs inside a delegate; record the .pt2 file"}
             if delegates_text != "none"
             else {}
         )

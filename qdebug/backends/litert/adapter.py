@@ -546,7 +546,7 @@ class _TapRecording:
         for name in names:
             array = source.tensor(name)
             if array is None:
-                self._recorder.skip(name, "LiteRT has no elements for it after the run")
+                self._recorder.skip(name, "LiteRT has no values for it after the run")
             else:
                 self._put(name, array)
 

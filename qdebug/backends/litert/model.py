@@ -361,7 +361,7 @@ def _read_array(tensor: Any, buffers: Sequence[Any]) -> np.ndarray:
     """
     dtype, shape = ELEMENT_TYPES.get(tensor.type, ("", None))[1], _to_list(tensor.shape)
     if dtype is None:
-        raise ValueError("no numbers")
+        raise ValueError("its elements are not numbers")
     data = buffers[tensor.buffer].data
     content = np.frombuffer(b"" if data is None else memoryview(data), np.uint8)
     if tensor.sparsity is None:
@@ -400,7 +400,7 @@ def _sparse_indices(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ..
     for level in sparsity.dimMetadata:
         if level.format == 0:
             if len(positions) * level.denseSize > max_positions:
-                raise ValueError("more places than the shape has")
+                raise ValueError("more positions than the shape has elements")
             parents = np.repeat(np.arange(len(positions)), level.denseSize)
             level_indices = np.tile(np.arange(level.denseSize), len(positions))
             positions = positions[parents] * level.denseSize + level_indices
@@ -410,7 +410,7 @@ def _sparse_indices(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ..
             )
             counts = segments[positions + 1] - segments[positions]
             if counts.sum() > max_positions:
-                raise ValueError("more places than the shape has")
+                raise ValueError("more positions than the shape has elements")
             parents = np.repeat(np.arange(len(positions)), counts)
             positions = np.arange(counts.sum()) + np.repeat(segments[positions] - np.cumsum(counts) + counts, counts)
             level_indices = indices[positions]

@@ -112,7 +112,7 @@ class OnnxModel:
         value = self._protos[name]
         if not _is_numeric(value):
             raise UsageError(
-                f"Constant {name!r} of model {self.name!r} holds text or sparse values, not dense numbers."
+                f"Constant {name!r} of model {self.name!r} contains text or sparse values, not dense numbers."
             )
         return tensor_array(value, self.path.parent) if hasattr(value, "dims") else np.asarray(value)
 

@@ -412,7 +412,7 @@ def unreadable_reason(kind: str) -> str | None:
     """Return why values of a runtime type cannot be recorded; None if they can."""
     if kind in RUNTIME_TYPES:
         return None
-    return "its elements are text" if kind == "tensor(string)" else f"its values are {kind or 'of no known type'}"
+    return "its elements are text" if kind == "tensor(string)" else f"its values are {kind or 'of an unknown type'}"
 
 
 def chunks(names: Sequence[str], sizes: Mapping[str, int], budget: int = CHUNK_BUDGET) -> list[list[str]]:

@@ -69,7 +69,7 @@ _OPTIONS = (
         default="40",
         help="processor time for finding taps that change nothing; other tensors are listed as not recorded",
     ),
-    OptionSpec(name="tap_runs", default="64", help="most compiled models to try for this"),
+    OptionSpec(name="tap_runs", default="64", help="maximum number of compiled models to try for this"),
 )
 
 _CPU_LIMITS = {

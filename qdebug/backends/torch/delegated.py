@@ -22,9 +22,9 @@ PORTABLE = "portable"
 _ACTIVATIONS = frozenset(("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default", "aten.relu6.default"))
 """Operators that are folded into a preceding integer operator."""
 
-_INNER_REASON = "{} computes it inside an integer operator, and no tensor holds it (see --taps all)"
+_INNER_REASON = "{} computes it inside an integer operator and does not store it in a tensor (see --taps all)"
 _DEQUANTIZED_REASON = "a tap on dequantized values keeps {} from running the operators around it"
-_LAYOUT_REASON = "{} returns outputs of dequantized values with more than two dimensions in a wrong order of dimensions"
+_LAYOUT_REASON = "{} returns dequantized outputs of more than two dimensions with their dimensions in the wrong order"
 _MAX_RANK_WITHOUT_LAYOUT = 2
 """Maximum number of dimensions for which the position of the channels is unambiguous."""
 _DYNAMIC_REASON = "{} chooses the scale inside its operator, and a tap would prevent this"

@@ -236,7 +236,7 @@ def as_unchecked(entry: Unmatched, why: str) -> Unmatched:
 
 
 def _with_unchecked_remark(reason: str, why: str) -> str:
-    return f"{reason}; whether both runs compute the same there was not checked, because {why}"
+    return f"{reason}; whether both runs compute the same result there was not checked, because {why}"
 
 
 def _harmless_reason(tensor: str, run: IndexedRecording, compared_tensors: set[str]) -> str:

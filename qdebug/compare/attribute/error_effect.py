@@ -85,7 +85,7 @@ class ErrorEffect:
         backend = real_values(self._replays.be.recording, tensor, place)
         reference = partner_values(self._replays, tensor, place)
         if backend.shape != reference.shape:
-            raise KernelError(f"{tensor!r} has another shape in the reference.")
+            raise KernelError(f"{tensor!r} has a different shape in the reference.")
         if backend.dtype.kind != "f" or reference.dtype.kind != "f":
             return np.zeros(backend.shape, bool)
         if nonfinite:

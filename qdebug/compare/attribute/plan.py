@@ -174,7 +174,7 @@ class NamedEntries(Generic[_Entry]):
             return hits[0]
         if nodes:
             raise UsageError(
-                f"{name!r} fits {len(nodes)} nodes: {format_names(nodes)}.",
+                f"{name!r} matches {len(nodes)} nodes: {format_names(nodes)}.",
                 hint="Give one of these names, or a longer part of the name.",
             )
         all_names = (known_name for entry in entries for known_name in (entry.node, entry.tensor))

@@ -16,7 +16,8 @@ def changed_row(evidence: Evidence) -> Finding | None:
         return None
     first = min(rows, key=lambda row: (row.changed, row.request, row.position))
     clause = (
-        f"{plural(len(rows), 'row')} of the cache changed after being written, first that of request {first.request}, "
-        f"position {first.position}: step {first.written} wrote it, and in step {first.changed} it differs"
+        f"{plural(len(rows), 'row')} of the cache changed after being written, first the row of request "
+        f"{first.request}, position {first.position}: step {first.written} wrote it, and it differs in step "
+        f"{first.changed}"
     )
     return breach(evidence.name, FindingKind.CACHE, clause, judged=(len(rows), 0, "rows"))

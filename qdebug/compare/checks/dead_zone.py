@@ -28,7 +28,9 @@ def dead_zone(evidence: Evidence) -> Finding | None:
     if min(zone.dropped, zone.surviving) < DEAD_ZONE_MIN_ELEMENTS or not rest_is_right:
         return None
     size_text = f"{zone.size:.4g}{' LSB' if coded else ''}"
-    clause = f"{zone.dropped} of {zone.total} elements are zero where a replay of the node gives up to {size_text}"
+    clause = (
+        f"{zone.dropped} of {zone.total} elements are zero, although they reach {size_text} in a replay of the node"
+    )
     return Finding(
         kind=FindingKind.DEAD_ZONE,
         role=FindingRole.CAUSE,

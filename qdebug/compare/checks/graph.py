@@ -38,7 +38,7 @@ def difference(evidence: Evidence) -> Finding | None:
     if finding is None:
         return None
     if evidence.has_compensating_bias:
-        sentence = f"{finding.sentence}; it compensates the mean error that the other constants cause"
+        sentence = f"{finding.sentence}; it compensates for the mean error that the other constants cause"
         return replace(finding, role=FindingRole.NOTE, sentence=sentence)
     # A known mistake inside a fused layer may explain an apparent difference of operators.
     is_of_node = evidence.node is not None and finding.kind in (FindingKind.OPERATOR, FindingKind.ARITHMETIC)
@@ -115,9 +115,9 @@ def mistake_in_reference(evidence: Evidence) -> Finding | None:
     if node is None or mistake is None:
         return None
     op, cause = mistake
-    sentence = f"{cause.sentence}, if the node computes what the reference states"
+    sentence = f"{cause.sentence}, if the node computes what the reference specifies"
     if cause.sentence is None:
-        sentence = f"the reference's {op}, computed from this run's tensors, gives other values"
+        sentence = f"the reference's {op}, computed from this run's tensors, has a different result"
     role = FindingRole.CAUSE if evidence.diverges else FindingRole.DIFFERENCE
     return Finding(kind=FindingKind.ARITHMETIC, role=role, node=node.name, sentence=sentence)
 

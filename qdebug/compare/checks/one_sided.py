@@ -68,7 +68,7 @@ def _one_sided_finding(name: str, backend: OutputRounding, reference: OutputRoun
         )
     else:
         certainty = f"{errors.deviations:.3g} standard deviations from 0"
-        sentence = f"its errors have one sign{place_text}: {mean_text}, {certainty}"
+        sentence = f"its errors are one-sided{place_text}: {mean_text}, {certainty}"
     return Finding(
         kind=FindingKind.ONE_SIDED,
         role=FindingRole.BREACH,

@@ -56,7 +56,7 @@ def undecided_sketch(evidence: Evidence) -> Finding | None:
         )
     if floor is None or not bounds[0] < floor <= bounds[1]:
         return None
-    why = f"by its sketches, it is between {bounds[0]:.3g} and {bounds[1]:.3g} dB, the limit is {floor:g} dB"
+    why = f"by its sketches, its SQNR is between {bounds[0]:.3g} and {bounds[1]:.3g} dB; the limit is {floor:g} dB"
     return _doubt_finding(evidence, stats.sqnr_db or 0.0, floor, why)
 
 

@@ -133,8 +133,8 @@ def _equalized_clause(evidence: Evidence) -> str | None:
     """Return a clause about channel factors that later nodes or this node undo, or None if there are none."""
     if evidence.channel_factors is not None:
         smallest, largest = evidence.channel_factors
-        return f"its channels have other factors ({smallest:.3g} to {largest:.3g}), which are undone later"
-    return "it undoes other factors of the channels that it reads" if evidence.undoes_factors else None
+        return f"its channels have different factors ({smallest:.3g} to {largest:.3g}), which are undone later"
+    return "it undoes different factors of the channels that it reads" if evidence.undoes_factors else None
 
 
 _ORDER = tuple(FindingRole)

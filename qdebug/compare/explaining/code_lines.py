@@ -81,7 +81,7 @@ class CodeLines:
         source = f" (those of {owner!r})" if owner is not None else ""
         return (
             f"{LIKELY}{part_text}its codes have a scale of about {step:.2g} and zero point {zero}{source}, not "
-            f"{stated:.4g} and {stated_zero} as the graph says ({ONE_OFF})"
+            f"{stated:.4g} and {stated_zero} as in the graph ({ONE_OFF})"
         )
 
     def _line(self, part: _Part) -> Line | None:
@@ -144,7 +144,7 @@ class CodeLines:
                 low, high = (float(extreme([extreme(shift) for shift in known_shifts])) for extreme in (min, max))
                 source = self._clause_of_zero_point(axis - len(extents))
                 numbers = f"{low:.2g} to {high:.2g} codes"
-                return f"each index along axis {axis} has an offset of its own, {numbers}{source} ({EVERY})"
+                return f"each index along axis {axis} has its own offset, {numbers}{source} ({EVERY})"
         return None
 
     def _clause_of_zero_point(self, axis: int) -> str:
@@ -160,4 +160,4 @@ class CodeLines:
         quant = quants[other]
         if quant is None or not np.any(quant.zero_point):
             return ""
-        return f", as sums of {names[own]!r} are that the zero point of {names[other]!r} multiplies"
+        return f", like sums of {names[own]!r} multiplied by the zero point of {names[other]!r}"

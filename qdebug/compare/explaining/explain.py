@@ -499,7 +499,7 @@ def find_outputs(recording: Recording, name: str) -> tuple[str, ...]:
         return tuple(tensor for _, tensor in hits)
     if nodes:
         raise UsageError(
-            f"{name!r} fits {len(nodes)} nodes: {format_names(nodes)}.",
+            f"{name!r} matches {len(nodes)} nodes: {format_names(nodes)}.",
             hint="Give one of these names, or a longer part of the name.",
         )
     raise UsageError(

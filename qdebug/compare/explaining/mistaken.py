@@ -146,7 +146,7 @@ def form_of_output(
     if part is not None:
         return part
     if tensor not in form.outputs:
-        raise KernelError(f"{tensor!r} is not an output of {node.op} {node.name!r} as it is computed.")
+        raise KernelError(f"{tensor!r} is not an output of {node.op} {node.name!r} as computed here.")
     return form, opset, values
 
 

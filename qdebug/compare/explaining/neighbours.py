@@ -43,5 +43,5 @@ def _clause_of_neighbours(graph: Graph, tensor: str, wrong: set[str], status: di
     judged = (ExplainStatus.EXPLAINED, ExplainStatus.UNEXPLAINED, ExplainStatus.IN_BAND)
     readers = [name for reader in graph.consumers(tensor) for name in reader.outputs if status.get(name) in judged]
     if readers and wrong.issuperset(readers):
-        return "the nodes that read it are unexplained too; it may have been computed rightly and recorded wrongly"
+        return "the nodes that read it are unexplained too; it may have been computed correctly and recorded wrongly"
     return None

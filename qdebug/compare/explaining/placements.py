@@ -228,7 +228,7 @@ class _Expression:
         """
         form, _ = real_form(node, self._recording.graph.opset)
         if form.op not in RECIPES:
-            raise KernelError(f"{form.op} has no recipe")
+            raise KernelError(f"no rounding steps are known for {form.op}")
         nodes: list[Node] = []
         for name in dict.fromkeys(filter(None, form.inputs)):
             is_recorded = self._recording.has(name, *place)
@@ -265,15 +265,15 @@ class _Expression:
             arrays: Receives its inputs.
 
         Raises:
-            KernelError: It has no element-wise or product recipe, or is too large to be computed again.
+            KernelError: It has no element-wise or product recipe, or is too large to be recomputed.
         """
         form, _ = real_form(producer, self._recording.graph.opset)
         if form.op not in RECIPES or RECIPES[form.op].along not in (Along.NOTHING, Along.OTHERS):
-            raise KernelError(f"{form.op} is not computed again")
+            raise KernelError(f"{form.op} cannot be recomputed")
         inputs = inputs_of(self._recording, form, place)
         operands = [inputs[name] for name in form.inputs[:2]]
         if operators.of(form.op).product and _count_products(form, operands) > PLACEMENT_MAX_PRODUCTS_BEFORE:
-            raise KernelError(f"{form.op} is too large to be computed again")
+            raise KernelError(f"{form.op} is too large to be recomputed")
         arrays.update(inputs)
         return [form]
 

@@ -572,7 +572,7 @@ class WrongNode:
         last = [self._node, *self._later][-1]
         place_clause = locate_outliers(self._recording, last, self._tensor, self._places)
         where = f"{place_clause}: " if place_clause else ""
-        return f"{where}the wrong elements are those of {common_names[0]!r} at the same places"
+        return f"{where}the wrong elements are equal to {common_names[0]!r} at the same positions"
 
     def _clause_of_fitting(self, candidates: Iterable[Mistake]) -> str | None:
         fitting_mistakes = self._fitting_mistakes(candidates, whole=True) if self._is_conclusive else []

@@ -129,7 +129,11 @@ def declared_difference(facts: TensorFacts) -> Finding:
     segment, node = facts.segment, facts.node
     reference_text = " + ".join(node.op for node in segment.nodes)
     if not segment.has_several_nodes:
-        sentence = f"its operator computes something else than {reference_text}" if reference_text else _CHANGES_VALUES
+        sentence = (
+            f"its operator does not compute what the reference's {reference_text} computes"
+            if reference_text
+            else _CHANGES_VALUES
+        )
         return (
             stated_difference(facts)
             or _find_extra_attribute(facts, reference_text)
@@ -142,14 +146,14 @@ def declared_difference(facts: TensorFacts) -> Finding:
         for nodes in (segment.own, segment.nodes)
     )
     same_operators = Counter(computing_ops) == Counter(reference_ops) or _do_replays_agree(facts)
-    sentence = f"{backend_text} on {inputs_text} computes something else than {reference_text} of the reference"
+    sentence = f"{backend_text} on {inputs_text} does not compute what the reference's {reference_text} computes"
     if not reference_text:
         sentence = f"{backend_text} on {inputs_text} {_CHANGES_VALUES}"
     if same_operators:
         computation = " + ".join(computing_ops) or backend_text
         sentence = (
-            f"nothing between {inputs_text} and this tensor was recorded; computing {computation} exactly gives other "
-            "values"
+            f"nothing between {inputs_text} and this tensor was recorded; computing {computation} exactly has a "
+            "different result"
         )
     finding = (
         find_different_weight(facts)

@@ -59,7 +59,7 @@ class Digits(Enum):
     """The format in which real values are rounded."""
 
     SINGLE = "float32 or finer"
-    SHORT = "a float format of 16 bits or fewer, or one that too few values tell"
+    SHORT = "a float format of 16 bits or fewer, or an unknown one because there are too few values"
 
 
 class TensorCheck(ABC):

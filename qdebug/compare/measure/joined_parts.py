@@ -37,7 +37,7 @@ class JoinedPart:
 
     def describe_position(self) -> str:
         """Return the position of the part: "places 4..83 along axis 1"."""
-        places = f"place {self.first}" if self.stop - self.first == 1 else f"places {self.first}..{self.stop - 1}"
+        places = f"place {self.first}" if self.stop - self.first == 1 else f"indices {self.first}..{self.stop - 1}"
         return f"{places} along axis {self.axis}"
 
 

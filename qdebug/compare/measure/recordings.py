@@ -51,7 +51,7 @@ class OneSample(View):
             last = recording.samples - 1
             samples_text = "only sample 0" if last == 0 else f"samples 0 to {last}"
             raise UsageError(
-                f"There is no sample {sample}: the recording of {recording.info.backend!r} holds {samples_text}.",
+                f"There is no sample {sample}: the recording of {recording.info.backend!r} has {samples_text}.",
                 hint=f"Give --sample N with N at most {last}.",
             )
         super().__init__(recording)
@@ -80,7 +80,7 @@ class OneSample(View):
         """
         if sample != 0:
             raise RecordingError(
-                f"This view holds only sample {self._sample} of {self.info.backend!r}, under number 0.",
+                f"This view contains only sample {self._sample} of {self.info.backend!r}, as sample 0.",
                 hint="Ask for sample 0.",
             )
         return super().load(tensor, self._sample, step)

@@ -72,7 +72,7 @@ def pair_tokens(
         if any(user_index is not None for user_index in user_indexes):
             lacking = "reference" if not first else "backend"
             raise UsageError(
-                f"The {lacking} does not state the tokens of its rows.",
+                f"The {lacking} has no token index for its rows.",
                 hint=f"Give its index too: --tokens {lacking}=IDS.npz.",
             )
         return None

@@ -62,6 +62,5 @@ def nan_input_sentence(input_result: NodeResult, first: NodeResult) -> str:
     """Return a sentence saying that an input holds NaN, and where the runs first differ because of it."""
     finding = _nan_finding(input_result)
     detail = "" if finding is None else f": {finding.sentence}"
-    return (
-        f"The input {input_result.tensor!r} holds NaN{detail}. The two runs handle NaN differently at {first.node!r}."
-    )
+    text = f"The input {input_result.tensor!r} contains NaN{detail}."
+    return f"{text} The two runs handle NaN differently at {first.node!r}."

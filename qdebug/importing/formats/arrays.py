@@ -75,7 +75,7 @@ def _describe_untyped_file(files: Files, path: Path, place: Place, prefix: str) 
     def load() -> np.ndarray:
         with files.open_member(path) as (file, current_size):
             if current_size != size:
-                raise UsageError(f"The file {str(path)!r} changed while it was read.", hint="Import again.")
+                raise UsageError(f"The file {str(path)!r} changed while it was being read.", hint="Import again.")
             return read_elements(file, np.dtype(np.uint8), extents, path, None)
 
     return DumpedTensor(
@@ -185,7 +185,7 @@ def describe_array(
     def load() -> np.ndarray:
         with files.open_member(path, member) as (file, size):
             if read_header(file, size, path, member) != header:
-                raise damaged(path, member, "it changed while it was read")
+                raise damaged(path, member, "it changed while it was being read")
             dtype, shape, is_fortran = header
             return read_elements(file, dtype, shape, path, member, order="F" if is_fortran else "C")
 

@@ -120,10 +120,10 @@ def _describe_tensor(files: Files, source: Path, number: int, entry: dict[str, A
     _check_keys(source, title, entry, (*_TENSOR_KEYS, *_PUT_FACTS))
     name = entry.get("file")
     if not isinstance(name, str) or not name or "\0" in name:
-        raise _description_error(source, f"{title} names no file")
+        raise _description_error(source, f"{title} has no file name")
     tensor = entry.get("tensor", Path(name).stem)
     if not isinstance(tensor, str) or not tensor:
-        raise _description_error(source, f"{title} names no tensor")
+        raise _description_error(source, f"{title} has no tensor name")
     constant = entry.get("constant", False)
     if not isinstance(constant, bool):
         raise _description_error(source, f"constant of {title} is {constant!r}, not true or false")
@@ -185,7 +185,7 @@ def describe_raw_file(
     def load() -> np.ndarray:
         with files.open_member(path) as (file, size):
             if size < offset + needed_bytes:
-                raise UsageError(f"The file {str(path)!r} changed while it was read.", hint="Import again.")
+                raise UsageError(f"The file {str(path)!r} changed while it was being read.", hint="Import again.")
             file.seek(offset)
             return read_elements(file, dtype, extents, path, None)
 

@@ -189,7 +189,7 @@ class _Header:
             raise self._error("its version is not 2 or 3")
         count, facts = self._read_number("<Q"), self._read_number("<Q")
         if max(count, facts) > self._size:
-            raise self._error("it states more tensors or facts than bytes")
+            raise self._error("it claims more tensors or metadata entries than it has bytes")
         for _ in range(facts):
             self._skip_fact()
         rows = [self._read_tensor_row() for _ in range(count)]
@@ -229,7 +229,7 @@ class _Header:
         elif kind in _VALUE_BYTES:
             self._read(_VALUE_BYTES[kind])
         else:
-            raise self._error(f"a fact has type {kind}")
+            raise self._error(f"a metadata entry has the unknown type {kind}")
 
     def _read_text(self) -> str:
         return self._read(self._read_number("<Q")).decode("utf-8", "replace")
@@ -268,5 +268,5 @@ def _describe_tensor(tensor: _Tensor) -> DumpedTensor:
 def _load_codes(tensor: _Tensor) -> np.ndarray:
     codes_and_scales = tensor.codes_and_scales()
     if codes_and_scales is None:
-        raise UsageError(f"The file {str(tensor.path)!r} changed while it was read.", hint="Import again.")
+        raise UsageError(f"The file {str(tensor.path)!r} changed while it was being read.", hint="Import again.")
     return codes_and_scales[0]

@@ -69,7 +69,7 @@ def read_onnxruntime_database(files: Files, source: Path, graph: Graph | None) -
             message = _read_message(connection, source, row)
             location = f"{source.name}:{name} of run {step}"
             if message.dtype is None or message.is_external:
-                ignored[location] = "its dtype is not known"
+                ignored[location] = "its dtype is unknown"
                 continue
             tensors.append(
                 DumpedTensor(
@@ -112,7 +112,7 @@ def _check_tables(connection: sqlite3.Connection, source: Path) -> None:
         kinds = connection.execute("select type from sqlite_master where name = ?", (table,)).fetchall()
         names = {row[1] for row in connection.execute(f"pragma table_info({table})")}
         if kinds != [("table",)] or not columns <= names:
-            raise damaged(source, None, f"it has no table {table} of tensors and nodes", kind=_KIND)
+            raise damaged(source, None, f"it has no table {table} with the expected columns", kind=_KIND)
 
 
 def _read_message(connection: sqlite3.Connection, source: Path, row: int) -> TensorMessage:

@@ -69,7 +69,7 @@ def read_polygraphy(files: Files, source: Path, graph: Graph | None) -> Dump:
         if not isinstance(runners, list) or not all(isinstance(entry, list) and len(entry) == 2 for entry in runners):
             raise damaged(source, None, "it has no list of runners", kind=_KIND)
         if not runners:
-            raise UsageError(f"{str(source)!r} holds no results.", hint="Save the results of a run.")
+            raise UsageError(f"{str(source)!r} contains no results.", hint="Save the results of a run.")
         backend, samples = (
             str(runners[0][0]),
             [entry.get("outputs") for entry in runners[0][1] if isinstance(entry, dict)],
@@ -79,7 +79,7 @@ def read_polygraphy(files: Files, source: Path, graph: Graph | None) -> Dump:
     else:
         samples = content
     if not isinstance(samples, list) or not all(isinstance(entry, dict) for entry in samples):
-        raise damaged(source, None, "it holds neither results nor inputs", kind=_KIND)
+        raise damaged(source, None, "it contains neither results nor inputs", kind=_KIND)
     tensors = [tensor for number, sample in enumerate(samples) for tensor in _list_tensors(source, number, sample)]
     return Dump(tensors=tensors, facts={"backend": backend} if backend else {}, remarks=remarks)
 

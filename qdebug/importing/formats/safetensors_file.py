@@ -66,7 +66,7 @@ def tensors_of_safetensors(
     with files.open_member(path) as (file, size):
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(size - 8, _MAX_HEADER_BYTES):
-            raise damaged(path, None, f"its header would have {length} bytes", kind=_KIND)
+            raise damaged(path, None, f"its header length is {length} bytes", kind=_KIND)
         header = _parse_header(path, file.read(length))
     start, end = 8 + length, 0
     spans = sorted((_byte_range(path, name, entry, size - start), name) for name, entry in header.items())
@@ -77,7 +77,7 @@ def tensors_of_safetensors(
         entry = header[name]
         dtype_name = _DTYPES.get(str(entry.get("dtype")))
         if dtype_name is None or not name:
-            reason = "the tensor has no name" if not name else f"a dtype that is not known: {entry.get('dtype')!r}"
+            reason = "the tensor has no name" if not name else f"unknown dtype: {entry.get('dtype')!r}"
             ignored[f"{path.name}:{name}"] = reason
             continue
         dtype, shape = logical_dtype(dtype_name), tuple(entry["shape"])
@@ -121,7 +121,7 @@ def _describe_tensor(
     def load() -> np.ndarray:
         with files.open_member(path) as (file, size):
             if size < offset + math.prod(shape) * dtype.itemsize:
-                raise UsageError(f"The file {str(path)!r} changed while it was read.", hint="Import again.")
+                raise UsageError(f"The file {str(path)!r} changed while it was being read.", hint="Import again.")
             file.seek(offset)
             return read_elements(file, dtype, shape, path, None)
 

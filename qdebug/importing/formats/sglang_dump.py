@@ -61,7 +61,7 @@ def read_sglang(files: Files, source: Path, graph: Graph | None) -> Dump:
 
 def _several_ranks(source: Path, example: str) -> UsageError:
     return UsageError(
-        f"{str(source)!r} has the tensors of several ranks.",
+        f"{str(source)!r} contains tensors of several ranks.",
         hint=f"Import each rank separately (here {example}), then join them: qdebug file join r0.h5 r1.h5 --by shards.",
     )
 

@@ -151,7 +151,7 @@ def decode_tensor_proto(content: bytes) -> TensorMessage:
     dtype = _DTYPES.get(fields.data_type)
     shape = tuple(fields.shape)
     if len(shape) > _MAX_RANK or any(extent >= 1 << 31 for extent in shape):
-        raise ValueError("its shape is larger than any message")
+        raise ValueError("its shape is too large for any message")
     message = TensorMessage(fields.name, dtype, shape, fields.elements, fields.field_number, fields.is_external)
     if dtype is not None and not message.is_external and fields.data_type:
         _check_size(message, dtype)
@@ -168,7 +168,7 @@ def _check_size(message: TensorMessage, dtype: str) -> None:
     if message.field in (0, _RAW_DATA):
         expected, available = -(-count * bit_width(dtype) // 8), len(message.elements)
         if expected != available:
-            raise ValueError(f"its shape has {expected} bytes of elements, but {available} follow")
+            raise ValueError(f"its shape needs {expected} bytes of elements, but {available} follow")
 
 
 def _store_integer(fields: _Fields, number: int, value: int) -> None:
@@ -238,7 +238,7 @@ def tensors_of_tensor_proto(
     """
     message = _read_message(files, path)
     if message.dtype is None or message.is_external:
-        ignored[path.name] = "its elements are in another file" if message.is_external else "its dtype is not known"
+        ignored[path.name] = "its elements are in another file" if message.is_external else "its dtype is unknown"
         return
     yield DumpedTensor(
         name=prefix + (message.name or path.stem),

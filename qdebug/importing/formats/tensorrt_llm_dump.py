@@ -41,13 +41,13 @@ def read_tensorrt_llm(files: Files, source: Path, graph: Graph | None) -> Dump:
         graph: Not used.
 
     Raises:
-        UsageError: A file is damaged, or the folder has the tensors of several ranks.
+        UsageError: A file is damaged, or the folder contains tensors of several ranks.
     """
     folder = source
     while ranks := sorted(path for path in folder.iterdir() if _RANK.fullmatch(path.name) and path.is_dir()):
         if len(ranks) > 1:
             raise UsageError(
-                f"{str(folder)!r} has the tensors of several ranks.",
+                f"{str(folder)!r} contains tensors of several ranks.",
                 hint=f"Import each rank separately: qdebug import {ranks[-1]} -o OUT.h5.",
             )
         folder = ranks[0]

@@ -206,7 +206,7 @@ def tensors_of_torch_file(
         dtype_name = _DTYPES.get(value.dtype or "", value.dtype)
         member = f"{roots[0]}data/{value.storage.key}"
         if dtype_name is None:
-            ignored[f"{path.name}:{name}"] = "its dtype is not known"
+            ignored[f"{path.name}:{name}"] = "its dtype is unknown"
             continue
         dtype = logical_dtype(dtype_name)
         _check_view(path, name, value, sizes.get(member, -1) // dtype.itemsize)
@@ -233,7 +233,7 @@ def _leaves(path: Path, content: object, prefix: str, stem: str) -> Iterator[tup
         name, value, depth = pending.pop()
         visited += 1
         if visited > _MAX_VISITED or depth > _MAX_DEPTH:
-            raise damaged(path, None, "its containers are nested too deeply, or hold too many values", kind=_KIND)
+            raise damaged(path, None, "its containers are nested too deeply, or contain too many values", kind=_KIND)
         parts: list[tuple[object, object]] = []
         if isinstance(value, Mapping):
             parts = list(value.items())
@@ -282,7 +282,7 @@ def _describe_tensor(
         except UNREADABLE as error:
             raise damaged(path, member, str(error), kind=_KIND) from None
         if tensor.offset + 1 > elements.size and view.size:
-            raise UsageError(f"The file {str(path)!r} changed while it was read.", hint="Import again.")
+            raise UsageError(f"The file {str(path)!r} changed while it was being read.", hint="Import again.")
         return np.ascontiguousarray(view).astype(dtype.newbyteorder("="))
 
     return DumpedTensor(

@@ -65,7 +65,9 @@ def read_vllm(files: Files, source: Path, graph: Graph | None) -> Dump:
             for path, direction, rest, device in _list_files(files, folder / module, ignored):
                 devices += [] if device in devices else [device]
                 if device != devices[0]:
-                    ignored[str(path.relative_to(source))] = f"another device than {devices[0]}; import it separately"
+                    ignored[str(path.relative_to(source))] = (
+                        f"a different device from {devices[0]}; import it separately"
+                    )
                     continue
                 name = ".".join(filter(None, (module, "inputs" if direction == "inputs" else "", rest)))
                 tensor = next(tensors_of_torch_file(files, path, place, "", ignored), None)

@@ -110,7 +110,7 @@ SOFTMAX_NEGLIGIBLE_DISTANCE = threshold(
     "SOFTMAX_NEGLIGIBLE_DISTANCE",
     8.0,
     unit="difference of logits",
-    why="Values this far below the largest value of their row give less than a tenth of an 8-bit code. Values "
+    why="Values this far below the largest value of their row amount to less than a tenth of an 8-bit code. Values "
     "hidden by a mask must stay that far below as codes.",
     source="derived: 256 * exp(-8) is 0.09",
 )

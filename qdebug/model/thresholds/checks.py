@@ -57,5 +57,5 @@ DEAD_ZONE_MIN_ELEMENTS = threshold(
     decides="cause",
     why="A dead zone is reported if at least this many elements inside it are zero, and at least as many "
     "outside it are not.",
-    source="derived: 8 and 8 fall apart by their size alone once in 12,870 times by chance",
+    source="derived: 8 and 8 elements separate by size once in 12,870 times by chance",
 )

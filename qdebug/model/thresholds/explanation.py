@@ -26,8 +26,8 @@ FREE_MULTIPLIER_BITS = threshold(
     unit="bits",
     decides="cause",
     why="Each bit of a multiplier beyond these halves the distance from a tie within which it changes a code. An error "
-    "of another origin is as close to a tie with half the probability. So an element counts as many times as there are "
-    "bits beyond these.",
+    "of another origin is as close to a tie with half the probability. So an element counts once for each bit "
+    "beyond these.",
     source="derived: half a unit in the last of N bits, times 255 codes, is 2^(7-N) codes, on both sides of a tie",
 )
 UNKNOWN_PROGRAM_MAX_SIBLINGS = threshold(
@@ -69,7 +69,7 @@ FITTED_MULTIPLIER_MIN_PAIRS = threshold(
     8,
     unit="codes",
     decides="cause",
-    why="A channel has another multiplier only if this many different codes, none saturated, agree on it.",
+    why="A channel has a different multiplier only if this many different codes, none saturated, agree on it.",
     source="derived: of 8 codes with 8 possible values each, 7 agree with the first by chance 1 time in 2 million",
 )
 FITTED_MULTIPLIER_MIN_WRONG = threshold(
@@ -77,8 +77,8 @@ FITTED_MULTIPLIER_MIN_WRONG = threshold(
     4,
     unit="elements per channel",
     decides="cause",
-    why="Channels with another multiplier must have this many elements, on average, that the scales' multiplier gets "
-    "wrong. A single wrong element next to a tie fits some multiplier by chance.",
+    why="Channels with a different multiplier must have this many elements, on average, that the scales' multiplier "
+    "gets wrong. A single wrong element next to a tie fits some multiplier by chance.",
 )
 TABLE_TIE_SLACK = threshold(
     "TABLE_TIE_SLACK",
@@ -99,8 +99,9 @@ TABLE_FIT_MIN_CODES = threshold(
     16,
     unit="codes",
     decides="cause",
-    why="A table is said to be made for another scale only if it has this many different output codes, none saturated.",
-    source="derived: one scale fits 16 codes, each by chance right 1 time in 8, 1 time in 10^13",
+    why="A table is reported as made for a different scale only if it has this many different output codes, none of "
+    "them saturated.",
+    source="derived: if a code is right by chance 1 time in 8, one scale fits 16 codes 1 time in 10^13",
 )
 TABLE_FIT_MIN_WRONG = threshold(
     "TABLE_FIT_MIN_WRONG",
@@ -233,7 +234,8 @@ CAUSE_MIN_UNCOMMON_ELEMENTS = threshold(
     16,
     unit="elements",
     decides="cause",
-    why="Where values are few, as truth values are, this many beside the most common one rule out chance as well.",
+    why="If there are few distinct values, such as truth values, this many besides the most common one also rule out "
+    "chance.",
 )
 CAUSE_MIN_DISTINCT_REALS = threshold(
     "CAUSE_MIN_DISTINCT_REALS",
@@ -312,7 +314,7 @@ PLACEMENT_MIN_VALUES = threshold(
     unit="values",
     decides="cause",
     why="A rounding inside a float node is named only if it rounded at least this many values. Each of 500 placements "
-    "fits so many by chance with a probability of 2**-40, if it moves every other one.",
+    "fits that many by chance with a probability of 2**-40, if it moves every other value.",
     source="derived: 500 * 2**-40 is below 1 in 10**9",
 )
 PLACEMENT_MAX_PRODUCTS = threshold(
@@ -340,16 +342,16 @@ ROUNDED_ELSEWHERE_MIN_SHARE = threshold(
     0.02,
     unit="share of the elements",
     decides="cause",
-    why="From this share of results that are not the replay's rounded to nearest, a search tells where a float node "
-    "rounds. Sums of another order move fewer results across a boundary of bfloat16.",
+    why="If at least this share of results differs from the replay's rounded to nearest, a search finds where the "
+    "float node rounds. Sums in a different order move fewer results across a boundary of bfloat16.",
 )
 ONE_SIDED_MIN_DEVIATIONS = threshold(
     "ONE_SIDED_MIN_DEVIATIONS",
     6.0,
     unit="standard deviations",
     decides="status",
-    why="The mean error of a rounded result is one-sided from this many of its own standard deviations. By chance, one "
-    "node in 500 million reaches that.",
+    why="The mean error of a rounded result is one-sided if it is at least this many of its own standard deviations. "
+    "By chance, one node in 500 million reaches that.",
     source="derived: two-sided tail of the normal distribution beyond 6",
 )
 ONE_SIDED_MIN_MEAN = threshold(
@@ -357,6 +359,6 @@ ONE_SIDED_MIN_MEAN = threshold(
     0.1,
     unit="units in the last place",
     decides="status",
-    why="A smaller mean error of a rounded result is not called one-sided, however certain. Truncation has 0.5; ties "
-    "that go away from zero have up to 0.06 in sums of bfloat16.",
+    why="A smaller mean error of a rounded result is not called one-sided, however certain. Truncation has 0.5; "
+    "rounding ties away from zero has up to 0.06 in sums of bfloat16.",
 )

@@ -63,8 +63,8 @@ TABLE_MAX_ENTRY_SHARE = threshold(
     "TABLE_MAX_ENTRY_SHARE",
     0.25,
     unit="of the right results' ranges",
-    why="A function of real numbers takes nearly as many values as it has inputs. One that takes so few more often "
-    "repeats than changes from one input to the next larger one, so it is read from a table.",
+    why="A function of real numbers takes nearly as many values as it has inputs. One that takes this few repeats "
+    "more often than it changes from one input to the next larger one, so it is read from a table.",
 )
 KERNEL_BLOCKS = threshold(
     "KERNEL_BLOCKS",

@@ -134,8 +134,8 @@ GRID_MIN_WIDE_VALUES = threshold(
     unit="different values",
     decides="status",
     why="Fewer distinct values may lie on some grid with more than 256 levels by chance.",
-    source="derived: 14 values beside two neighbours are all within 0.05 steps of a level of one of 65536 grids once "
-    "in 10**9 times by chance",
+    source="derived: by chance, 14 values besides two neighbours are all within 0.05 steps of a level of one of 65536 "
+    "grids once in 10**9 times",
 )
 GRID_TELLING_WIDE_VALUES = threshold(
     "GRID_TELLING_WIDE_VALUES",
@@ -143,7 +143,7 @@ GRID_TELLING_WIDE_VALUES = threshold(
     unit="different values",
     decides="status",
     why="Fewer distinct values of 16-bit codes may not reveal their step, so it is unknown whether they lie on a grid.",
-    source="derived: of so many among 65536 levels, a hundred pairs lie within 15 steps, which rounding leaves to tell",
+    source="derived: of that many of 65536 levels, a hundred pairs lie within 15 steps, which rounding does not hide",
 )
 GRID_MAX_DISTANCE = threshold(
     "GRID_MAX_DISTANCE",
@@ -151,7 +151,7 @@ GRID_MAX_DISTANCE = threshold(
     unit="steps",
     decides="status",
     why="Maximum distance of such values from their level.",
-    source="derived: 256 levels of a scale in float32 are off by 2**-16 of a step, those of one in bfloat16 by more",
+    source="derived: 256 levels of a scale in float32 are off by 2**-16 of a step, of a scale in bfloat16 by more",
 )
 GRID_MIN_VALUES = threshold(
     "GRID_MIN_VALUES",
@@ -159,7 +159,7 @@ GRID_MIN_VALUES = threshold(
     unit="different values",
     decides="status",
     why="Fewer distinct values may lie on some grid by chance.",
-    source="derived: 6 values beside two neighbours are all so near a level once in a million times by chance",
+    source="derived: by chance, 6 values besides two neighbours are all this close to a level once in a million times",
 )
 UNSTEADY_MAX_RATIO = threshold(
     "UNSTEADY_MAX_RATIO",

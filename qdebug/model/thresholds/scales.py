@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qdebug.model.thresholds.table import ThresholdGroup
 
-threshold = ThresholdGroup("Scales: what is said of recorded scales", decides="flag")
+threshold = ThresholdGroup("Scales: what is reported about recorded scales", decides="flag")
 
 USED_CODES_MIN_SHARE = threshold(
     "USED_CODES_MIN_SHARE",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qdebug.model.thresholds.table import ThresholdGroup
 
-threshold = ThresholdGroup("Status and verdict: the limits where the user gives none", decides="cause")
+threshold = ThresholdGroup("Status and verdict: the limits if the user gives none", decides="cause")
 
 DERIVED_LSB = threshold(
     "DERIVED_LSB",
@@ -86,7 +86,7 @@ CONTRIBUTORS_REPLAYED = threshold(
     16,
     unit="nodes",
     why="Number of nodes that are replayed to an output, chosen by their estimated shares; --thorough replays all.",
-    source="measured: of a text classifier with 8 samples the three costliest are those of the whole budget",
+    source="measured: in a text classifier with 8 samples, the three costliest nodes match the whole budget",
 )
 CONTRIBUTION_MIN_SHARE = threshold(
     "CONTRIBUTION_MIN_SHARE",
@@ -114,7 +114,7 @@ WEIGHTS_MIN_SHARE = threshold(
     0.5,
     unit="share of power",
     why="If quantized weights cause this share of a node's own error, the diagnosis describes what is wrong with them.",
-    source="derived: nothing else makes as much",
+    source="derived: nothing else causes as much",
 )
 REMEDY_NODES = threshold(
     "REMEDY_NODES",
@@ -302,7 +302,7 @@ VOCABULARY_MIN_ENTRIES = threshold(
     256,
     unit="entries",
     decides="flag",
-    why="Minimum number of entries of an output that is called logits to be taken for those of a language model, one "
-    "vector per token. Classifiers have fewer classes, or one vector per sample.",
+    why="Minimum number of entries of an output named logits to be treated as that of a language model, one vector per "
+    "token. Classifiers have fewer classes, or one vector per sample.",
     source="cited: Xue et al., 'ByT5' (2022): tokens of bytes are the smallest vocabulary",
 )

@@ -91,7 +91,7 @@ def _run_facts(report: BisectReport) -> Iterator[tuple[str, str]]:
     compared = {"output": "the outputs, bit for bit", "arithmetic": "the first node that differs bit for bit"}
     yield "compared", compared.get(report.metric, f"metric {safe_text(report.metric)}")
     yield "machine", safe_text(report.machine)
-    yield "recordings", f"{report.made} made, {report.reused} used again"
+    yield "recordings", f"{report.made} made, {report.reused} reused"
 
 
 def _change_facts(change: Change) -> Iterator[Fact]:
@@ -110,7 +110,7 @@ def _change_facts(change: Change) -> Iterator[Fact]:
                 for line in explained.unexplained_lines(explanation)[1:]:
                     yield Fact("pattern", f"{safe_text(label)}: {line}")
     elif len(change.recordings) == 2:
-        yield Fact("first node", "every tensor that both recordings hold is equal")
+        yield Fact("first node", "all tensors that both recordings have are equal")
     for remark in change.remarks:
         yield Fact("remark", safe_text(remark, limit=400), "yellow")
     for path in change.recordings:

@@ -244,7 +244,7 @@ def _choose_names(recording: Recording, tensors: Sequence[str], sample: int, ste
     """
     if sample >= recording.samples or step >= recording.steps:
         raise UsageError(
-            f"There is no sample {sample}, step {step}: the recording holds {recording.samples} samples of "
+            f"There is no sample {sample}, step {step}: the recording has {recording.samples} samples of "
             f"{recording.steps} steps.",
             hint="Count both from 0.",
         )
@@ -256,8 +256,8 @@ def _choose_names(recording: Recording, tensors: Sequence[str], sample: int, ste
     if not names:
         patterns_text = ", ".join(repr(pattern) for pattern in tensors)
         raise UsageError(
-            f"No tensor with values for sample {sample}, step {step} fits {patterns_text}.",
-            hint="List what the recording holds: qdebug info FILE --tensors.",
+            f"No tensor with values for sample {sample}, step {step} matches {patterns_text}.",
+            hint="List what the recording contains: qdebug info FILE --tensors.",
         )
     return names
 

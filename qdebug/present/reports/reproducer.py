@@ -289,7 +289,7 @@ def shifted(v, bits, rounding):
 
 _REFERENCE = '''
 def reference():
-    """Return the codes that the node should give."""
+    """Return the codes that the node should return."""
 '''
 
 _CONV = '''
@@ -446,7 +446,7 @@ def _layout_statements(unit: Unit) -> str:
 
 _STORED = '''
 def reference():
-    """Return the codes that the node should give; they were computed when this file was made."""
+    """Return the codes that the node should return; they were computed when this file was made."""
     return EXPECTED
 '''
 
@@ -459,7 +459,7 @@ def _docstring_sentences(reproducer: Reproducer, *, on_onnxruntime: bool) -> lis
     return [
         f"Node {quoted_text(reproducer.node.name)} ({plain_text(reproducer.node.op)}){run_clause(reproducer.run)}.",
         f"Sample {reproducer.place[0]}: {count_text}{', ' + reproducer.evidence if reproducer.evidence else ''}.",
-        f"This file holds a part of the node: {plain_text(reproducer.kept)}." if reproducer.kept else "",
+        f"This file contains a part of the node: {plain_text(reproducer.kept)}." if reproducer.kept else "",
         f"{plain_text(reproducer.reference)}." if reproducer.reference else "",
         RUNS_THERE if on_onnxruntime else RUNS,
     ]

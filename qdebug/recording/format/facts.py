@@ -80,7 +80,7 @@ def _encode_list(values: list[Any] | tuple[Any, ...]) -> tuple[str, Any]:
         return "fs", [_encode_float(float(value)) for value in values]
     if kinds == {"s"}:
         return "ss", list(values)
-    raise TypeError("a list must hold numbers only or text only")
+    raise TypeError("a list must contain only numbers or only text")
 
 
 def _encode_float(value: float) -> float | str:
@@ -99,7 +99,7 @@ def _decode_array(json_object: Mapping[str, Any]) -> np.ndarray:
     )
     shape = [int(extent) for extent in json_object["shape"]]
     if min(shape, default=0) < 0:
-        raise ValueError("attributes hold an array with a negative extent")
+        raise ValueError("attributes contain an array with a negative extent")
     return from_physical(raw, json_object["dtype"]).reshape(shape)
 
 

@@ -81,7 +81,7 @@ def encode_dtype(dtype: np.dtype[Any]) -> bytes:
     if dtype.kind in "iu":
         bits = bytes((_SIGNED if dtype.kind == "i" else 0, 0, 0))
         return _HEADER.pack(_FIXED_POINT, bits, dtype.itemsize) + _INTEGER_BITS.pack(0, 8 * dtype.itemsize)
-    raise ValueError(f"a recording cannot hold elements of type {dtype}")
+    raise ValueError(f"a recording does not support elements of type {dtype}")
 
 
 def _encode_float(name: str) -> bytes:

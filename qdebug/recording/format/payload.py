@@ -96,12 +96,12 @@ def storable_dtype(name: str, array: np.ndarray) -> str:
         logical = logical_name(array.dtype)
     except ValueError:
         raise RecordingError(
-            f"Tensor {name!r} has dtype {array.dtype}, which a recording cannot hold.",
+            f"Tensor {name!r} has dtype {array.dtype}, which a recording does not support.",
             hint="Convert it to integers, bool, float16/32/64, bfloat16, fp8 or complex64/128 before recording it.",
         ) from None
     if array.ndim > MAX_NDIM:
         raise RecordingError(
-            f"Tensor {name!r} has {array.ndim} dimensions; a recording holds at most {MAX_NDIM}.",
+            f"Tensor {name!r} has {array.ndim} dimensions; a recording supports at most {MAX_NDIM}.",
             hint="Reshape it before recording it.",
         )
     return logical

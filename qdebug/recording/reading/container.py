@@ -212,7 +212,7 @@ class Container:
         if extent.nbytes and extent.offset is None:
             raise ValueError(f"/{name} is not contiguous")
         if extent.nbytes > MAX_TABLE_RATIO * self.disk_bytes:
-            raise ValueError(f"/{name} declares {extent.nbytes} bytes; the file takes {self.disk_bytes} on the disk")
+            raise ValueError(f"/{name} declares {extent.nbytes} bytes; the file has only {self.disk_bytes} on disk")
         if extent.dtype.itemsize != extent.itemsize:
             raise ValueError(f"/{name} has elements of an unexpected type")
         raw = np.empty(extent.nbytes, np.uint8)
@@ -345,8 +345,8 @@ def _journal_error(path: Path) -> RecordingError:
     part_path = part_of(target_of(path))
     if has_suffix and not part_path.exists():
         return RecordingError(
-            f"{format_path(path)!r} is the journal of an unfinished run; {str(part_path)!r}, which holds the values, "
-            "is missing.",
+            f"{format_path(path)!r} is the journal of an unfinished run; {str(part_path)!r}, which contains the "
+            "values, is missing.",
             hint=f"Put that file back into the same folder, then run {recover_command(path)}.",
         )
     output_option = "" if has_suffix else " -o OUT.h5"

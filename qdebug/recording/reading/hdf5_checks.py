@@ -92,11 +92,11 @@ def open_hdf5(path: Path, fd: int | Any) -> Any:
         file = h5f.open(name, h5f.ACC_RDONLY, fapl=_file_access(locking=True))
     except OSError:
         if not path.exists() or not os.path.samestat(os.fstat(fd), path.stat()):
-            raise ValueError("it was replaced while it was opened") from None
+            raise ValueError("it was replaced while it was being opened") from None
         file = h5f.open(name, h5f.ACC_RDONLY, fapl=_file_access(locking=False))
     if not os.path.samestat(os.fstat(fd), os.fstat(int(file.get_vfd_handle()))):
         file.close()
-        raise ValueError("it was replaced while it was opened")
+        raise ValueError("it was replaced while it was being opened")
     return file
 
 

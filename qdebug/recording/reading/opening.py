@@ -112,7 +112,7 @@ def read_manifest(path: Path) -> Manifest:
         ) from None
     if not 0 < len(parts) <= _MOST_PARTS:
         raise RecordingError(
-            f"The manifest {str(path)!r} names {len(parts)} recordings.", hint="Create it again: qdebug file join."
+            f"The manifest {str(path)!r} lists {len(parts)} recordings.", hint="Create it again: qdebug file join."
         )
     return Manifest(parts=parts, axes=axes)
 
@@ -339,7 +339,7 @@ class JoinedRecording(Recording, Closable):
                 str(self._parts[number][0].path) for number in events["part"][position : position + 2].tolist()
             )
             raise RecordingError(
-                f"{first_path!r} and {second_path!r} hold different values of tensor "
+                f"{first_path!r} and {second_path!r} have different values for tensor "
                 f"{shared_tensors[events['tensor'][position]]!r}, sample {events['sample'][position]}, "
                 f"step {events['step'][position]}.",
                 hint=_PREFIX,

@@ -495,7 +495,7 @@ class FileRecording(Recording, Closable):
             try:
                 if datasets.is_same_payload(container.payloads, row, part_name, expected):
                     continue
-                raise ValueError("its dataset does not have the values of the index")
+                raise ValueError("its dataset does not match the index")
             except BAD_FILE_ERRORS as exc:
                 raise damaged_file_error(self.path, exc, prefix=f"payload {expected.number}: ") from None
 

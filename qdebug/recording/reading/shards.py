@@ -175,7 +175,7 @@ class ShardedRecording(Recording, Closable):
                 lacking = [name for name in holder.names if name not in names]
                 if lacking:
                     raise RecordingError(
-                        f"{str(other.path)!r} has no tensor {lacking[0]!r}, but {str(holder.path)!r} has.",
+                        f"{str(other.path)!r} has no tensor {lacking[0]!r}, but {str(holder.path)!r} does.",
                         hint="Join ranks that recorded the same tensors, or ranks with different ones: --by tensors.",
                     )
 
@@ -324,8 +324,8 @@ class ShardedRecording(Recording, Closable):
                     holders = [self._ranks[0].path, file.path]
                     lacking, holder = holders if (sample, step) in file.places(tensor) else holders[::-1]
                     raise RecordingError(
-                        f"{str(lacking)!r} has no values of tensor {tensor!r} for sample {sample}, step {step}, but "
-                        f"{str(holder)!r} has.",
+                        f"{str(lacking)!r} has no values for tensor {tensor!r} in sample {sample}, step {step}, but "
+                        f"{str(holder)!r} does.",
                         hint="Join ranks that recorded the same samples and steps.",
                     )
             for sample, step in self.places(tensor):
@@ -430,7 +430,7 @@ def _check_graph(first: FileRecording, other: FileRecording, rank: int) -> None:
     if unshared_names:
         holder, lacking = (other, first) if unshared_names[0] in other.graph.tensors else (first, other)
         raise RecordingError(
-            f"{str(lacking.path)!r} has no tensor {unshared_names[0]!r}, but {str(holder.path)!r} has.", hint=hint
+            f"{str(lacking.path)!r} has no tensor {unshared_names[0]!r}, but {str(holder.path)!r} does.", hint=hint
         )
 
 

@@ -98,7 +98,7 @@ def check_index(tables: Tables, optional: Tables, run: Mapping[str, Any], payloa
     """
     index, tensors = tables["index"], tables["tensors"]
     if not len(index):
-        raise ValueError("it holds no tensor")
+        raise ValueError("it contains no tensor")
     check_rows("tensors of the index", index["tensor"], len(tensors))
     check_rows("dtypes of the index", index["dtype"], len(LOGICAL_DTYPES))
     check_rows("dimensions of the index", index["ndim"], MAX_NDIM + 1)
@@ -138,7 +138,7 @@ def _check_places(index: np.ndarray, constant: np.ndarray, run: Mapping[str, Any
     """
     tensor, sample, step = (np.ascontiguousarray(index[column]) for column in ("tensor", "sample", "step"))
     if (int(np.maximum.reduce(sample)) + 1, int(np.maximum.reduce(step)) + 1) != (run["samples"], run["steps"]):
-        raise ValueError("the samples or steps of the index are not those of the run")
+        raise ValueError("the samples or steps of the index do not match the run")
     if bool((((sample > 0) | (step > 0)) & constant[tensor]).any()):
         raise ValueError("a constant has values for a sample")
     order = np.lexsort((step, sample, tensor))

@@ -107,7 +107,7 @@ def check_finished(path: Path, events: int) -> None:
     """Check that a finished file can be read, has the given number of events, and that its last payload is intact."""
     with FileRecording(path) as recording:
         if recording.event_count != events:
-            raise RecordingError(f"{str(path)!r} holds {recording.event_count} of {events} events.")
+            raise RecordingError(f"{str(path)!r} has only {recording.event_count} of {events} events.")
         if events:
             recording.check_payload(events - 1)
 
@@ -254,7 +254,7 @@ class RecordingWriter:
             try:
                 self._journal.commit()
             except BaseException as exc:
-                self.fail("What is known of the run", exc)
+                self.fail("The description of the run", exc)
                 raise
 
     def append(
@@ -283,7 +283,7 @@ class RecordingWriter:
         sample, step = place
         if not (0 <= sample < _MAX_NUMBER and 0 <= step < _MAX_NUMBER):
             raise RecordingError(
-                f"Tensor {name!r} was put at sample {sample}, step {step}, beyond what a file can hold."
+                f"Tensor {name!r} was put at sample {sample}, step {step}, which a recording does not support."
             )
         dtype = array.dtype if isinstance(array, Kept) else storable_dtype(name, array)
         event_place = self._index.place(name, sample, step, constant=constant)
@@ -429,7 +429,7 @@ class RecordingWriter:
 
     def _missing_file_text(self) -> str:
         if self._journal_path.exists():
-            return f"somebody removed {str(self._part)!r}"
+            return f"{str(self._part)!r} was removed by another program"
         return f"{str(self._part)!r} and the journal are missing, or their folder was renamed"
 
     def _alternative_hint(self) -> str:

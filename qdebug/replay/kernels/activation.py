@@ -213,7 +213,7 @@ def activate(x: np.ndarray, name: str, params: AttrValue = ()) -> np.ndarray:
     if name == "":
         return x
     if not is_real(x.dtype) and x.dtype.kind not in "iu":
-        raise KernelError(f"The fused activation {name!r} is given {x.dtype}; expected integers or real numbers.")
+        raise KernelError(f"The fused activation {name!r} got {x.dtype}; expected integers or real numbers.")
     if name == "Clip":
         if len(values) < 2:
             raise KernelError(f"The fused activation 'Clip' has {len(values)} parameters; expected 2.")

@@ -25,7 +25,7 @@ def _constant(call: Call) -> np.ndarray:
     ):
         if name in call.attrs:
             return np.asarray(call.attrs[name], dtype=dtype)
-    raise ValueError(f"the attributes {sorted(call.attrs)} hold no value that can be replayed")
+    raise ValueError(f"the attributes {sorted(call.attrs)} contain no value that can be replayed")
 
 
 @kernel("ConstantOfShape", cost=lambda call: Cost(prod(call.extents(0))))

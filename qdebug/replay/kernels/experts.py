@@ -42,7 +42,7 @@ def _unpack_weights(call: Call, layer: int, disturb: _DisturbCodes) -> np.ndarra
     experts, rows, width = codes.shape
     steps = widen(scales).reshape(experts, rows, -1)
     if width % steps.shape[-1]:
-        raise ValueError(f"{width} inputs have {steps.shape[-1]} blocks")
+        raise ValueError(f"{width} inputs cannot be split into {steps.shape[-1]} equal blocks")
     zero = np.full(steps.shape, 2.0 ** (bits - 1), np.float32)
     if points is not None:
         parts = unpack_codes(points, bits)

@@ -84,7 +84,7 @@ def look_up(call: Call, rounded: Callable[[np.ndarray], np.ndarray] = np.asarray
     count = data.shape[axis]
     for parameter in (scales, points):
         if parameter is not None and (parameter.ndim != data.ndim or not data.size):
-            raise ValueError(f"a table of shape {list(data.shape)} with scales of {list(parameter.shape)}")
+            raise ValueError(f"a table of shape {list(data.shape)} cannot have scales of shape {list(parameter.shape)}")
     inside = (indices >= -count) & (indices < count)
     used, inverse = np.unique(np.where(inside, indices % max(count, 1), 0), return_inverse=True)
     if axis == normalize_axis(call.integer("quantize_axis", 1), data.ndim):
@@ -152,7 +152,7 @@ def _gather_nd(call: Call) -> np.ndarray:
     x, index, batch = call.array(0), call.array(1).astype(np.int64), call.integer("batch_dims", 0)
     shape = index.shape[:-1]
     if not 0 <= batch <= len(shape) or x.shape[:batch] != shape[:batch]:
-        raise ValueError(f"{batch} batch axes are not the same in {list(x.shape)} and {list(index.shape)}")
+        raise ValueError(f"the first {batch} axes of {list(x.shape)} and {list(index.shape)} must be equal")
     indices_by_axis: list[np.ndarray] = []
     for axis in range(batch):
         line = [1] * len(shape)

@@ -233,6 +233,6 @@ def _pad(call: Call) -> np.ndarray:
         out[tuple(slice(b, b + n) for n, (b, _) in zip(x[cropped].shape, widths, strict=True))] = x[cropped]
         return out
     if mode not in ("edge", "reflect", "wrap"):
-        raise ValueError(f"the padding mode is {mode!r}")
+        raise ValueError(f"the padding mode {mode!r} is not supported")
     index = [np.pad(np.arange(n), width, mode=mode) for n, width in zip(x[cropped].shape, widths, strict=True)]  # type: ignore[call-overload]  # mode is one of three checked texts
     return np.asarray(x[cropped][np.ix_(*index)])

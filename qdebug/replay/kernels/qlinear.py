@@ -53,7 +53,7 @@ def _compute_as_unit(call: Call) -> np.ndarray:
     """Compute the operator as a unit, by the variant that the arithmetic chooses."""
     unit = unit_of_call(call)
     if unit is None:
-        raise ValueError("the operands make no quantized unit")
+        raise ValueError("the operands do not form a quantized unit")
     return compute(unit, call.arithmetic.variant(unit))
 
 
@@ -216,5 +216,5 @@ def _compute_elementwise_as_unit(call: Call) -> np.ndarray:
     """Compute the operator as a unit, by the variant that the arithmetic chooses."""
     unit = unit_of_call(call)
     if unit is None:
-        raise ValueError("the operands make no quantized unit")
+        raise ValueError("the operands do not form a quantized unit")
     return compute(unit, call.arithmetic.variant(unit))

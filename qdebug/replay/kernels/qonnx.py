@@ -36,7 +36,7 @@ _LAYOUTS = MappingProxyType({2: "NC", 3: "NWC", 4: "NCHW"})
 def _rounding(call: Call, default: str) -> Callable[[np.ndarray], np.ndarray]:
     name = call.text("rounding_mode", default).upper()
     if name not in _ROUNDINGS:
-        raise ValueError(f"rounding_mode is {name!r}")
+        raise ValueError(f"rounding_mode {name!r} is not supported")
     return _ROUNDINGS[name]
 
 

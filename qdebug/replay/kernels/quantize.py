@@ -44,7 +44,7 @@ def _cast_exponent(values: np.ndarray, mode: str, *, saturate: bool) -> np.ndarr
     elif mode == "nearest":
         exponent += np.where(exponent > 0, mantissa >= 0x400000, mantissa > 0x600000)
     elif mode != "down":
-        raise ValueError(f"round_mode is {mode!r}")
+        raise ValueError(f"round_mode {mode!r} is not supported")
     codes = np.minimum(exponent, 254 if saturate else 255)
     return np.where(np.isfinite(values), codes, 255).astype(np.uint8).view(logical_dtype("float8_e8m0fnu"))
 

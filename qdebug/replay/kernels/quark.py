@@ -40,7 +40,7 @@ def _biased_exponents(x: np.ndarray) -> np.ndarray:
 def _rounding(call: Call) -> str:
     mode = call.integer("rounding_mode")
     if not 0 <= mode < len(_ROUNDINGS):
-        raise ValueError(f"rounding_mode is {mode}")
+        raise ValueError(f"rounding_mode {mode} is not supported")
     return _ROUNDINGS[mode]
 
 
@@ -77,7 +77,7 @@ def _round_sub_blocks(call: Call, blocks: np.ndarray) -> np.ndarray:
     bits, rounding = call.integer("bit_width", 16) - _SIGN_AND_EXPONENT, _rounding(call)
     size, max_shift = call.integer("sub_block_size", 2), 2 ** call.integer("sub_block_shift_bits", 1) - 1
     if blocks.shape[-1] % size:
-        raise ValueError(f"a block of {blocks.shape[-1]} has no parts of {size}")
+        raise ValueError(f"block size {blocks.shape[-1]} is not a multiple of {size}")
     exponents = _biased_exponents(blocks)
     top = exponents.max(-1, keepdims=True)
     parts = exponents.reshape(*exponents.shape[:-1], -1, size).max(-1)
@@ -121,7 +121,7 @@ def _round_to_mx_format(call: Call, blocks: np.ndarray) -> np.ndarray:
     """Round each element to a short format, scaled by a power of two that is set by the block's largest exponent."""
     kind = call.text("element_dtype", "int8")
     if kind != "int8" and kind not in _ELEMENTS:
-        raise ValueError(f"element_dtype is {kind!r}")
+        raise ValueError(f"element_dtype {kind!r} is not supported")
     exponents = _biased_exponents(blocks)
     top = np.where(exponents == _NON_FINITE, 0, exponents).max(-1, keepdims=True)
     largest, dtype = _ELEMENTS.get(kind, (0, None))
@@ -162,7 +162,7 @@ def _round_by_blocks(call: Call, rounded: Callable[[Call, np.ndarray], np.ndarra
         return narrow(real, x.dtype)
     axis = normalize_axis(call.integer("axis", 1), x.ndim) if x.ndim > 1 else 0
     if block < 1:
-        raise ValueError(f"block_size is {block}")
+        raise ValueError(f"block_size must be at least 1, found {block}")
     blocks_last = np.swapaxes(real, axis, -1)
     width = blocks_last.shape[-1]
     full = np.pad(blocks_last, [(0, 0)] * (blocks_last.ndim - 1) + [(0, -width % block)])

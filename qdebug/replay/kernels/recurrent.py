@@ -183,7 +183,7 @@ def _check_extents(call: Call, batch_axis: int) -> None:
             raise ValueError(f"input {position} has {array.shape[axis]} directions; expected {directions}")
     ends = call.optional(4)
     if ends is not None and (ends.shape != (call.shape(0)[batch_axis],) or np.any((ends < 0) | (ends > steps))):
-        raise ValueError(f"lengths of sequences are not from 0 to {steps}, one for each sample")
+        raise ValueError(f"sequence lengths must be from 0 to {steps}, one for each sample")
 
 
 @kernel("DynamicQuantizeLSTM", domain="com.microsoft", cost=_recurrent_cost, ranks=(3, 3, 3, 2, 1, 3, 3, 2))

@@ -38,7 +38,7 @@ def _positions(mode: str, out: int, size: int, scale: float, region: tuple[float
         if out == 1:
             return np.full(1, 0.5 * (start + end) * (size - 1))
         return start * (size - 1) + coordinates * (end - start) * (size - 1) / (exact - 1)
-    raise ValueError(f"coordinate_transformation_mode is {mode!r}")
+    raise ValueError(f"coordinate_transformation_mode {mode!r} is not supported")
 
 
 _NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -111,7 +111,7 @@ def _resize(call: Call) -> np.ndarray:
         if count == size and scale == 1 and transform != "tf_crop_and_resize":
             continue
         if not size:
-            raise ValueError("an axis without elements is not resized")
+            raise ValueError("an axis without elements cannot be resized")
         coordinates = _positions(transform, count, size, scale, region[axis])
         if transform == "tf_crop_and_resize":
             extrapolated.append((axis, (coordinates < 0) | (coordinates > size - 1)))

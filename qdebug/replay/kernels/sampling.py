@@ -142,7 +142,7 @@ def _grid_sample(call: Call) -> np.ndarray:
     x, grid = widen(call.array(0)), call.array(1)
     mode, padding = call.text("mode", "linear"), call.text("padding_mode", "zeros")
     if mode not in _TAPS or padding not in ("zeros", "border", "reflection"):
-        raise ValueError(f"mode is {mode!r} and padding_mode {padding!r}")
+        raise ValueError(f"mode {mode!r} with padding_mode {padding!r} is not supported")
     aligned, extents = bool(call.integer("align_corners")), np.array(x.shape[2:])
     reversed_grid = widen(grid)[..., ::-1]
     last = (extents - 1).astype(reversed_grid.dtype)
@@ -169,7 +169,7 @@ def _deform_conv(call: Call) -> np.ndarray:
     x, weight, offset = (widen(call.array(slot)) for slot in range(3))
     bias, mask = call.optional(3), call.optional(4)
     if x.ndim != 4:
-        raise ValueError(f"x has {x.ndim} dimensions")
+        raise ValueError(f"x has {x.ndim} dimensions; expected 4")
     group, offset_groups = call.integer("group", 1), call.integer("offset_group", 1)
     window, out = weight.shape[2:], offset.shape[2:]
     taps = prod(window)

@@ -181,7 +181,7 @@ class Navigator:
         """Move the cursor by a number of lines."""
         target = min(max(self.line + lines, 0), self.lines - 1)
         if not self.lines:
-            return f"the filter lets no node through; {_CLEAR_HINT}" if self.filter else "the list is empty"
+            return f"no node passes the filter; {_CLEAR_HINT}" if self.filter else "the list is empty"
         if target == self.line:
             return "this is the first line" if lines < 0 else "this is the last line"
         self.cursor = self.line_to_row(target)
@@ -195,7 +195,7 @@ class Navigator:
         if direction > 0 and in_order and unordered_count and len(ordered_rows) and self.cursor < ordered_rows[-1]:
             self.cursor = int(ordered_rows[-1])
             count_text = numbers.grouped(unordered_count)
-            return f"the last one in order; again: the end of {count_text} constant or in the reference alone"
+            return f"the last node in order; again: the end of {count_text} constant or only in the reference"
         return self.move(direction * self.table.size)
 
     def go(self, row: int) -> None:
@@ -223,7 +223,7 @@ class Navigator:
         """Go back or forward in the history of jumps."""
         row = self.trail.step(direction, self.cursor)
         if row is None:
-            return f"the history {'begins' if direction < 0 else 'ends'} here; jumps like ! w W ] make it"
+            return f"the history {'begins' if direction < 0 else 'ends'} here; jumps such as ! w W ] add to it"
         self.cursor = row
         is_hidden = self.line < 0
         if is_hidden:
@@ -239,9 +239,9 @@ class Navigator:
         is_marked = self.trail.toggle(self.cursor)
         mark_count = len(self.trail.marks)
         if self.cursor in self.trail.notes:
-            action = "marked" if is_marked else "mark taken away, its note is kept"
+            action = "marked" if is_marked else "mark removed, its note is kept"
             return f"{action}; a changes the note; {mark_count} marked"
-        action = "marked" if is_marked else "mark taken away"
+        action = "marked" if is_marked else "mark removed"
         return (
             f"{action}; {mark_count} marked, ' goes to the next, f is=marked lists them" if self.trail.marks else action
         )
@@ -422,7 +422,7 @@ class Navigator:
                 continue
             if self.lines or prefix is not text or (example := example_of_begun_field(text)) is None:
                 break
-            problem = f"no node has that in its name; a field is compared, such as {example}"
+            problem = f"no node has that in its name; compare a field, such as {example}"
         return count_text, problem
 
     def row_before_filter(self) -> int:
@@ -489,18 +489,18 @@ class Navigator:
         """Show one of `METRIC_CHOICES`."""
         choices = METRIC_CHOICES if self.sample is None else SAMPLE_METRICS
         if metric not in choices:
-            return f"{metric_title(metric)} is not known of a single sample; 9 chooses all of them"
+            return f"{metric_title(metric)} is not known for a single sample; 9 chooses all samples"
         self.metric = metric
         self.arrange()
         if self.sample is None:
             return f"metric {metric_title(self.metric)}, {choices.index(metric) + 1} of {len(choices)}"
-        return f"metric {metric_title(self.metric)}; the list knows {len(choices)} metrics of a single sample"
+        return f"metric {metric_title(self.metric)}; the list has {len(choices)} metrics of a single sample"
 
     def step_sample(self, direction: int) -> str:
         """Select the next or previous sample. Before the first sample come all samples together."""
         target = (-1 if self.sample is None else self.sample) + direction
         if self.samples == 1:
-            return "there is one sample only"
+            return "there is only one sample"
         if not -1 <= target < self.samples:
             return "this is the last sample" if direction > 0 else "these are all samples already"
         return self.choose_sample(None if target < 0 else target)
@@ -508,11 +508,11 @@ class Navigator:
     def next_step(self, direction: int) -> str:
         """Select the next or previous step of a stateful network for the elements. The metrics cover all steps."""
         if self.steps == 1:
-            return "the recordings have one step a sample"
+            return "the recordings have one step per sample"
         if not 0 <= self.step + direction < self.steps:
             return f"this is the {'last' if direction > 0 else 'first'} step"
         self.step += direction
-        return f"elements of step {self.step} of 0..{self.steps - 1}; the metrics are of all steps"
+        return f"elements of step {self.step} of 0..{self.steps - 1}; the metrics cover all steps"
 
     def choose_sample(self, sample: int | None) -> str:
         """Select one sample, or all samples with None."""

@@ -233,5 +233,5 @@ def answer_one_side(
     except (QdebugError, OSError, MemoryError) as error:
         return replace(ready, problem=str(error))
     if side.statistics is None:
-        return replace(ready, problem=f"nothing was kept of it in sample {sample}")
+        return replace(ready, problem=f"none of its values were kept in sample {sample}")
     return replace(ready, recorded=(side, side))

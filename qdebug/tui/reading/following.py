@@ -75,7 +75,7 @@ class Following:
             self._reopen(side)  # threads that still read the old file may finish
         except QdebugError as error:
             problem = f"{_file_name(recording)} {change}" if change else safe_text(error, limit=200)
-            self._report(side, f"{problem}; shown is what was read of it before")
+            self._report(side, f"{problem}; showing what was read before")
             return False
         self._reported.pop(side, None)
         self._news.append(f"{_file_name(recording)} {change}, and is opened again")

@@ -131,7 +131,7 @@ def constant_rows(
         (result.tensor, result.reference_tensor, result.match.value, None, folded) for result, folded in paired_results
     ]
     tensor_names = [(name, "") if side == "backend" else ("", name) for name in unpaired_names]
-    unpaired_rows = [(*names, "", f"the {side} alone has this constant", "") for names in tensor_names]
+    unpaired_rows = [(*names, "", f"only the {side} has this constant", "") for names in tensor_names]
     rows = []
     for tensor, reference, match, missing, folded in (*paired_rows, *unpaired_rows):
         info = graph.tensors.get(tensor or reference)

@@ -63,7 +63,7 @@ _STAGE_SECONDS = 0.2
 _TURN_SECONDS = 0.002
 """Seconds for which pairs are compared within one turn."""
 
-_OUTDATED_MESSAGE = Provisional("kept results are of another version of qdebug: computing again", Until.RESULTS)
+_OUTDATED_MESSAGE = Provisional("kept results are from a different version of qdebug; computing again", Until.RESULTS)
 
 
 class Reader:
@@ -178,7 +178,7 @@ class Reader:
         comparison.is_done, comparison.seconds = True, time.monotonic() - comparison.begun_at
         describe_change = comparison.opening.describe_change
         if describe_change is not None and (why := describe_change()):
-            raise RecordingError(f"While they were compared {why}.", hint="Wait until the file is written.")
+            raise RecordingError(f"During the comparison, {why}.", hint="Wait until the file is written.")
         is_writing = comparison.opening.is_writing is not None and comparison.opening.is_writing()
         # Contributors take long to compute, and those of a growing run would soon be outdated.
         result = source.result(contributors=not is_writing)
@@ -318,7 +318,7 @@ class Reader:
         comparison = self._comparisons[job.backend]
         source = comparison.source
         if source is None:
-            self._post(StatusMessage(message="nothing is written: the recording is being opened again; try once more"))
+            self._post(StatusMessage(message="nothing was written: the recording is being opened again; try once more"))
         elif isinstance(job, ExportRequest):
             summary = job.write(source, job.path)
             self._post(StatusMessage(message=f"wrote {safe_text(job.path, limit=60)}: {summary}"))

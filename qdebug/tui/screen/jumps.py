@@ -148,7 +148,7 @@ def go_to_output(scene: Scene) -> str:
     level = "" if result is None or result.metrics is None else f", SQNR {numbers.number(result.metrics.sqnr_db)} dB"
     position_text = "the output" if len(rows) == 1 else f"output {position + 1} of {len(rows)}, the worst first"
     name = safe_text(table.rows[rows[position]].tensor, limit=40)
-    next_step_text = "; W runs to what makes its error" if result is not None and relative_error(result) else ""
+    next_step_text = "; W runs to what causes its error" if result is not None and relative_error(result) else ""
     return f"{position_text}, {name}{level}{filter_note}{next_step_text}"
 
 

@@ -284,7 +284,7 @@ class MainScreen(Stage):
         """Run an action. Most actions cancel a waiting jump; `back` then does nothing else."""
         name = action.rpartition("screen.")[2].partition("(")[0].rpartition(".")[2]
         if name not in READING_ACTIONS and not self.is_asking and self._cancel_jump() and name == "back":
-            return self.say("nothing is waited for any more")
+            return self.say("no longer waiting")
         self._leave_constants_for(name)
         await self.app.run_action(action, self if active_binding is None else active_binding.node)
         return None
@@ -498,9 +498,9 @@ class MainScreen(Stage):
         if view is self.view:
             return f"this is the screen {view}"
         if view is ScreenId.SAMPLES and self.current.opened is not None and self.current.opened.samples == 1:
-            return "there is one sample only"
+            return "there is only one sample"
         if view is ScreenId.BACKENDS and len(self.backend_states) == 1:
-            return "one backend is given; several: qdebug tui REF A B C"
+            return "only one backend is open; for several: qdebug tui REF A B C"
         first = 0 if self.current.constants is None else self._constants_depth + 1
         self._back_stack.add_view(self.view, view, first=first)
         if view is ScreenId.SAMPLES and self.view is ScreenId.ANSWER:
@@ -646,7 +646,7 @@ class MainScreen(Stage):
         """Show the next or previous backend."""
         backend_count = len(self.backend_states)
         if backend_count == 1:
-            return self.say("one backend is given; several: qdebug tui REF A B C")
+            return self.say("only one backend is open; for several: qdebug tui REF A B C")
         self.backend = (self.backend + direction) % backend_count
         failure_text = f": {self.current.failure}" if self.current.failure is not None else ""
         return self.say(f"backend {self.backend + 1} of {backend_count}, {self.current.titles[1]}{failure_text}")

@@ -113,7 +113,7 @@ def _row_by_part(table: NodeTable, name: str) -> int:
     nodes = dict.fromkeys(table.rows[at].node for at in matching_rows)
     if len(nodes) > 1:
         raise UsageError(
-            f"{name!r} fits {len(nodes)} nodes: {format_names(nodes)}.",
+            f"{name!r} matches {len(nodes)} nodes: {format_names(nodes)}.",
             hint="Give one of these names, or a longer part of one.",
         )
     if not matching_rows:

@@ -54,13 +54,13 @@ def ask_note(scene: Scene, path: Path, submit: Submit) -> Question:
     def submit_text(text: str) -> str:
         content = "" if text.strip() == exports.WITHDRAW_SIGN else text.strip()
         if not text.strip():
-            return f"nothing noted; {exports.WITHDRAW_SIGN} takes a note out"
+            return f"no note written; {exports.WITHDRAW_SIGN} removes a note"
         submit(NoteRequest(backend=scene.backend, node=node, text=content, path=path))
         return f"writing {safe_text(path, limit=60)} .."
 
     return Question(
         label=f"note on {safe_text(node, limit=24)}",
-        placeholder=f"what to remember; {exports.WITHDRAW_SIGN} takes it out; in {path.name}",
+        placeholder=f"what to remember; {exports.WITHDRAW_SIGN} removes it; in {path.name}",
         text=scene.navigator.trail.notes.get(scene.row, ""),
         on_submit=submit_text,
     )
@@ -75,7 +75,7 @@ def ask_pair(scene: Scene, path: Path, submit: Submit) -> Question | str:
     def submit_text(text: str) -> str:
         name = "" if text.strip() == exports.WITHDRAW_SIGN else text.strip()
         if not text.strip():
-            return f"no pair made; {exports.WITHDRAW_SIGN} says that it has no partner"
+            return f"no pair made; {exports.WITHDRAW_SIGN} marks it as having no partner"
         write = partial(exports.write_pair, tensor=tensor, partner=name)
         submit(ExportRequest(backend=scene.backend, path=path, write=write))
         return _writing_text(scene, path)

@@ -122,7 +122,7 @@ class ElementCursor:
             return waiting_text(scene)
         dimension = axis % len(shape) if -len(shape) <= axis < len(shape) else None
         if dimension is None:
-            return f"this tensor has {len(shape)} dimensions only"
+            return f"this tensor has only {len(shape)} dimensions"
         if not shape[dimension]:
             return "the tensor has no elements"
         target = min(max(self.index[dimension] + distance, 0), shape[dimension] - 1)
@@ -293,7 +293,7 @@ class ElementsView(DrawnView):
 def one_side_note(scene: Scene) -> str:
     """Return a note for a tensor that only one side has; "" otherwise."""
     side = scene.plan_row.side
-    return f"the {side} alone has it: no error; 5 shows its values, v there their sizes" if side else ""
+    return f"only the {side} has it: no error; 5 shows its values, v there their sizes" if side else ""
 
 
 def has_values(scene: Scene) -> bool:
@@ -324,15 +324,17 @@ def waiting_text(scene: Scene) -> str:
 def _not_compared_text(scene: Scene) -> str:
     """Return a note for a tensor that is not compared yet."""
     if scene.glimpse is None:
-        return "not compared yet: its turn comes, in topological order; its elements are being read .."
+        return "not compared yet: nodes are compared in topological order; its elements are being read .."
     if scene.glimpse.part is None:
         return f"not compared yet, and its elements cannot be shown before: {scene.glimpse.problem}"
-    return "not compared yet: its turn comes, in topological order; 5 shows its elements meanwhile, v there its planes"
+    return (
+        "not compared yet: nodes are compared in topological order; 5 shows its elements meanwhile, v there its planes"
+    )
 
 
 def so_far_text(share_text: str, width: int, *, noun: str = "tensor") -> str:
     """Return a note on how much of the tensor, or of a plane of it, a screen covers."""
-    text = f" SO FAR: {share_text} of the {noun} is read; what is shown holds for that part"
+    text = f" SO FAR: {share_text} of the {noun} has been read; what is shown covers only that part"
     return text if len(text) <= width else f" SO FAR: of the {share_text} that are read"
 
 

@@ -623,7 +623,7 @@ def _box_facts(scene: Scene) -> list[tuple[str, str]]:
 def _facts_below(scene: Scene, width: int, max_lines: int) -> list[Line]:
     """Return the node's origin, attributes and median gain, each limited to a number of lines."""
     node = _graph(scene).producer(tensor_of(scene.table, scene.row, is_reference=_is_reference_row(scene)))
-    facts = ["the graph of the reference, which alone has this node"] if _is_reference_row(scene) else []
+    facts = ["the graph of the reference; only the reference has this node"] if _is_reference_row(scene) else []
     if scene.navigator.sample is not None:
         facts.append(f"errors of all {scene.navigator.samples} samples; 2 has those of sample {scene.navigator.sample}")
     if scene.plan_row.missing is not None:
@@ -687,7 +687,7 @@ def _no_worst_input_text(scene: Scene) -> str:
     """Return why the worst input is unknown: no input has an error, or their errors are unknown."""
     graph, table = scene.opened.backend_graph, scene.table
     if not scene.plan_row.tensor:
-        return "not known: the reference alone has this node, so nothing of it is compared"
+        return "not known: only the reference has this node, so it is not compared"
     inputs = [edge for edge in inputs_of(graph, table, scene.plan_row.tensor) if not edge.constant and edge.node]
     unknown = [edge.tensor for edge in inputs if edge.row is None or table.rows[edge.row].missing is not None]
     if unknown:

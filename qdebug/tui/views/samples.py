@@ -182,7 +182,7 @@ class SamplesView(DrawnView):
         position = 0 if scene.navigator.sample is None else scene.navigator.sample + 1
         target = min(max(position + lines, 0), sample_count)
         if target == position or sample_count == 1:
-            return "there is one sample only" if sample_count == 1 else "no sample beyond this one"
+            return "there is only one sample" if sample_count == 1 else "no sample beyond this one"
         return scene.navigator.choose_sample(None if target == 0 else target - 1)
 
     def worst(self, scene: Scene, _: int) -> str:
@@ -290,7 +290,7 @@ class BackendsView(DrawnView):
             return [
                 heading(scene, width),
                 [],
-                *paragraph("one backend is given; several are shown side by side: qdebug tui REF A B C", scene, width),
+                *paragraph("only one backend is open; for several side by side: qdebug tui REF A B C", scene, width),
             ]
         navigator, glyphs = scene.navigator, scene.glyphs
         backend_count, heading_text = len(scene.backends), f"node, {metric_title(navigator.metric)}"

@@ -259,7 +259,7 @@ def _lines_without_result(scene: Scene, width: int) -> list[Line]:
                 *_wrap_lines("enter shows its values (5), v there a map of their sizes", width, "muted", glyphs),
             ]
     if plan_row.missing is None:
-        source = "Its turn comes: nodes are compared in topological order. 5 shows its elements meanwhile."
+        source = "Nodes are compared in topological order. 5 shows its elements meanwhile."
         lines += [[], *_wrap_lines(source, width, "muted", glyphs)]
     return lines
 

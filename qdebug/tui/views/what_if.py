@@ -110,7 +110,7 @@ class WhatIfView(DrawnView):
             or next((choice.quant for choice in choices if choice.quant), None)
         )
         if base is None:
-            return f"no scale holds it: {choices[0].reason}" if choices else _CALIBRATING_TEXT
+            return f"no scale covers its range: {choices[0].reason}" if choices else _CALIBRATING_TEXT
         scale = float(base.scale.ravel()[0]) * 2.0 ** (self._scale_steps / _STEPS_OF_2)
         zero_point = int(base.zero_point.ravel()[0]) + self._zero_point_steps
         try:

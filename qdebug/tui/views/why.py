@@ -25,7 +25,7 @@ __all__ = ["WhyView"]
 _LABEL_WIDTH = 14
 _MAX_REASON_LENGTH, _MAX_OUTPUTS = 1000, 3
 """Maximum number of characters of a reason, and maximum number of outputs shown for tried edits."""
-_REPLAYED_NOTE = "a replay does as the backend declares, so that this counts neither as added here nor as unexplained"
+_REPLAYED_NOTE = "a replay does what the backend declares, so this counts neither as added here nor as unexplained"
 
 _FACTS_IN_HEADING = frozenset({"node", "tensor"})
 """Facts that the heading already shows. Repeating long names would push the findings off the screen."""
@@ -40,7 +40,9 @@ class WhyView(DrawnView):
     view = ScreenId.WHY
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.open", "tensor", tooltip="open the tensor of the node"),
-        Binding("v", "screen.form", "all nodes", tooltip="budget: which nodes make how much of the outputs' error"),
+        Binding(
+            "v", "screen.form", "all nodes", tooltip="budget: how much each node contributes to the outputs' error"
+        ),
     ]
     is_list = True
 

@@ -375,7 +375,7 @@ def test_bad_taps_and_recordings_are_refused(tmp_path, digits):
 
 def test_inputs_that_hold_no_numbers_are_refused(tmp_path, save_model):
     path = save_model([helper.make_node("Identity", ["x"], ["y"], name="i")], kind=TensorProto.STRING)
-    with pytest.raises(InputError, match="does not hold numbers"):
+    with pytest.raises(InputError, match="does not take numbers"):
         record_run(path, backend="onnxruntime", inputs={"x": np.array([["a"]])}, out=tmp_path / "run.h5")
 
 

@@ -75,7 +75,7 @@ def test_explain_names_the_bug_and_hands_it_over(recorded, tmp_path):
     (pool,) = (node for node in qdebug.explain(path).nodes if node.op == "AvgPool")
     assert pool.status == "unexplained"
     assert pool.residual.pattern == "borders"
-    assert pool.residual.likely == "the padding holds code 0 instead of the zero point (reproduces every element)"
+    assert pool.residual.likely == "the padding is code 0 instead of the zero point (reproduces every element)"
     words = ("-m", "qdebug", "export", "repro", path, path, "--node", pool.node, "-o", "test_pool.py")
     done = subprocess.run([sys.executable, *map(str, words)], cwd=tmp_path, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ OPEN = {
     "resize": "its interpolation in float32 is not known",
 }
 LIKELY = {  # the clamp became Max and Min, so its bounds are not known beside the codes
-    "clip": "an activation's range, or a clamp merged with another, is not what the graph says",
+    "clip": "an activation's range, or a clamp merged with another, does not match the graph",
 }
 FAST = ("depthwise conv", "add, relu", "concat", "hard swish", "max pool", "clip")
 

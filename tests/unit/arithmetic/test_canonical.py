@@ -122,7 +122,7 @@ APART = {
     "a bias": (GENERIC, "bias=none", ""),
     "a zero point before ties": (GENERIC, ROUNDED, ""),
     "pairs that saturate": (GENERIC, "acc=pairsat16:hwc", ""),
-    "such as another table": (SIGMOID, "form=mlas steps=div,even,zp,sat", "form=table steps=div,even,zp,sat"),
+    "such as a different table": (SIGMOID, "form=mlas steps=div,even,zp,sat", "form=table steps=div,even,zp,sat"),
     "a table by addition": (
         LEAKY, "form=stepped steps=div,even,zp,sat", "form=table steps=div,even,zp,sat",
     ),

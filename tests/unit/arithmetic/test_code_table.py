@@ -75,7 +75,7 @@ def test_wrong_entries_are_listed_and_nothing_is_fitted_to_them():
 def test_another_function_fits_no_scale():
     found = explained(table(lambda x: sigmoid(x) ** 2 * (1 + np.sin(3 * x) / 4))).residual
     assert (found.table.made_for, found.reproduces) == ("", False)
-    assert found.likely.startswith("a table of another function than Sigmoid")
+    assert found.likely.startswith("a table of a function other than Sigmoid")
 
 
 def test_different_output_codes_of_one_input_code_are_no_table():

@@ -22,7 +22,10 @@ def relations(recorded):
         (X.reshape(-1)[np.add.outer(ROWS * 6 - 2, np.arange(6))], "2 places before the right ones in memory"),
         (X.reshape(-1)[3:27].reshape(4, 6), "in memory order, from element 3 on"),
         (X[ROWS + 1], "1 place after the right ones along axis 0"),
-        (RIGHT[:, ::-1], "wrong elements are other elements of 'x', such as x[7, 5] where x[7, 0] is right"),
+        (
+            RIGHT[:, ::-1],
+            "wrong elements are copies of the wrong elements of 'x', such as x[7, 5] where x[7, 0] is right",
+        ),
     ],
 )
 def test_their_distance_or_an_example_is_named(recorded, words):

@@ -53,7 +53,7 @@ def anywhere(values):
         ),
         (
             pool,
-            "another function of the code, such as another table; each of ",
+            "a different function of the code, such as a different table; each of ",
             " input codes map to more than one code",
         ),
     ],

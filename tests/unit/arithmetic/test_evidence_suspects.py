@@ -326,7 +326,7 @@ def test_the_bounds_of_a_clip_may_be_cut_to_codes_of_its_input():
         rec.put("y", wrong, node="clip", op="Clip", inputs=("x", "low", "high"), **made)
     (node,) = qdebug.explain(rec.recording).nodes
     assert node.status == "unexplained"
-    assert "cut to whole codes of the input: codes from 33 to 232, not from 33 to 233" in node.residual.likely
+    assert "truncated to codes of the input: codes from 33 to 232, not from 33 to 233" in node.residual.likely
     assert "(reproduces every element)" in node.residual.likely
 
 

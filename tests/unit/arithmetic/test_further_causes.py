@@ -58,7 +58,7 @@ TALL = {"x": real(2, 3, 5, 6)}
         (DENSE, SQUARE, lambda y, v: y[::-1], "in reverse along axis 0"),
         (DENSE, SQUARE, lambda y, v: np.roll(y, 2, 1), "shifted forward by 2 places along axis 1"),
         (node("Neg", "x"), TALL, lambda y, v: y.transpose(0, 2, 3, 1).reshape(y.shape), "axes in the order 0, 2, 3, 1"),
-        (node("Neg", "x"), TALL, lambda y, v: RNG.permutation(y.reshape(-1)).reshape(y.shape), "in another order"),
+        (node("Neg", "x"), TALL, lambda y, v: RNG.permutation(y.reshape(-1)).reshape(y.shape), "in a different order"),
         (
             node("Add", "x x2"),
             {"x": real(4, 8), "x2": real(4, 8)},
@@ -264,7 +264,7 @@ def test_heads_of_queries_that_are_dealt_out_to_heads_of_keys():
     order = np.arange(32).reshape(4, 8)[[0, 2, 1, 3]].reshape(-1)
     made = run_node(right, {**values, "x": values["x"][..., order]}, OPSET)["y"][..., np.argsort(order)]
     (told,) = qdebug.explain(recorded(right, values, made)).nodes
-    assert "query heads 1 to 2 read the keys and values of another group of heads, as if they were" in told.reason
+    assert "query heads 1 to 2 read the keys and values of the wrong group, as if heads were" in told.reason
 
 
 @pytest.mark.parametrize(
@@ -664,7 +664,7 @@ def gated_product_without_bias(y, values):
             node("GatherElements", "x at", axis=1),
             {"x": real(7, 9), "at": np.array([[0, 2, 5], *([[-1, 3, -4]] * 6)])},
             lambda y, v: v["x"].reshape(-1)[v["at"] + 9 * np.arange(7)[:, None]],
-            "they read the memory before",
+            "read the memory before the start",
         ),
         (
             node("LSTM", "x w r b", hidden_size=5),
@@ -722,7 +722,7 @@ def test_a_part_that_holds_another_tensor():
     right = {"p": values["x"] @ values["w"], "q": values["x"] @ values["r"]}
     wrong = {**right, "q": np.where(np.arange(8) < 5, right["q"], right["p"])}
     result = qdebug.diff(*(MemoryRecording.single(graph, {**values, **made}) for made in (right, wrong)))
-    assert "the wrong elements are those of 'p' at the same places" in result.diagnosis[0].why
+    assert "the wrong elements are equal to 'p' at the same positions" in result.diagnosis[0].why
 
 
 def test_codes_whose_scale_holds_for_another_part():

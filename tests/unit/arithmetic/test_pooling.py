@@ -50,7 +50,7 @@ def test_two_kernels_for_one_kind_make_two_classes():
     assert found[0].variants == found[1].variants == (A,)
     assert found[2].variants == (C,)
     assert found[2].siblings == 1
-    assert "use another arithmetic" in found[2].reason
+    assert "use a different arithmetic" in found[2].reason
 
 
 FLOOR = parse_variant("steps=mul,floor,zp,sat")
@@ -59,7 +59,7 @@ FLOOR = parse_variant("steps=mul,floor,zp,sat")
 
 def test_what_no_backend_computes_is_not_believed_of_one_node_alone():
     found = pool({0: finding(FLOOR), 1: finding(A), 2: finding(A)})
-    assert found[0].doubt.startswith("an arithmetic of no known backend fits (steps=mul,floor,zp,sat)")
+    assert found[0].doubt.startswith("an arithmetic that no known backend uses fits (steps=mul,floor,zp,sat)")
     assert found[0].fits == FLOOR
     assert found[0].usual == found[1].usual == A
     assert found[1].doubt is None
@@ -160,7 +160,7 @@ def test_branches_that_share_none_have_one_each():
 def test_what_the_chosen_variant_does_not_reproduce_is_counted():
     chosen, exceptions = stands(("", "a"), ("", "b", "a"), ("", "c"))
     assert chosen == {f"conv:{TYPES}": "a"}
-    assert exceptions == {f"conv:{TYPES}": "1 of 3 such nodes use another arithmetic"}
+    assert exceptions == {f"conv:{TYPES}": "1 of 3 such nodes use a different arithmetic"}
 
 
 def test_what_another_processor_computes_by_is_not_what_a_wrong_node_is_held_against():

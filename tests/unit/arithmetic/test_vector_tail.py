@@ -52,7 +52,7 @@ def test_explain_names_both_and_leaves_the_node_unexplained(quantized):
     node = explain_recording(two_ways(quantized, np.s_[:, 16:])).nodes[0]
     assert node.status == "unexplained"
     assert node.residual.likely.startswith(
-        "the last 2 channels use another arithmetic (float32 multiplier, ties to even"
+        "the last 2 channels use a different arithmetic (float32 multiplier, ties to even"
     )
     assert node.residual.likely.endswith("reproduces every element)")
 

@@ -124,7 +124,7 @@ def test_files_that_seem_swapped_are_said_so():
         real = real @ weight
         values |= {f"w{at}": weight, f"y{at}": real}
     plain = MemoryRecording.single(Graph(chain, tensors=infos, inputs=("x",), outputs=("y2",), opset={"": 17}), values)
-    said = "The reference holds codes, but the backend does not; check whether the two files were swapped."
+    said = "The reference contains codes, but the backend does not; check whether the two files were swapped."
     assert qdebug.diff(coded, plain).verdict.sentence.startswith(said)
     assert not qdebug.diff(coded, plain).verdict.contributors
     assert said not in qdebug.diff(plain, coded).verdict.sentence

@@ -49,7 +49,9 @@ def test_a_part_whose_replay_fails_is_said_to_be_unchecked():
     reference = recorded(apart=True, shape=(5, 5))  # a shape that the values do not fill
     result = diff(reference, recorded(apart=False, off=1e-6))
     said = reasons(result)
-    assert all("whether both runs compute the same there was not checked, because" in said[name] for name in ("n", "e"))
+    assert all(
+        "whether both runs compute the same result there was not checked, because" in said[name] for name in ("n", "e")
+    )
     assert result.nodes[-1].unchecked is not None
 
 

@@ -126,7 +126,7 @@ RAW = {"file": "a.raw", "dtype": "int8", "shape": [4]}
         ({**RAW, "file": "/etc/passwd"}, {}, "points outside the folder"),
         ({**RAW, "file": "link.raw"}, {}, "points outside the folder"),
         ({**RAW, "file": "gone.raw"}, {}, "cannot be read"),
-        ({**RAW, "file": "a\0b"}, {}, "names no file"),
+        ({**RAW, "file": "a\0b"}, {}, "has no file name"),
         ({**RAW, "shape": [5]}, {}, "has 4 bytes, but tensors[0] needs 5"),
         ({**RAW, "shape": [1 << 40, 1 << 40]}, {}, "has 4 bytes"),
         ({**RAW, "shape": [-4]}, {}, "not a list of extents"),
@@ -140,7 +140,7 @@ RAW = {"file": "a.raw", "dtype": "int8", "shape": [4]}
         ({**RAW, "sample": -1}, {}, "not an integer"),
         ({**RAW, "sample": 1 << 40}, {}, "not an integer"),
         ({**RAW, "step": 0.5}, {}, "not an integer"),
-        ({**RAW, "tensor": ""}, {}, "names no tensor"),
+        ({**RAW, "tensor": ""}, {}, "has no tensor name"),
         ({**RAW, "constant": 1}, {}, "not true or false"),
         ({**RAW, "skale": 1}, {}, "an unknown key 'skale'"),
         (RAW, {"version": 2}, '"version": 1'),
@@ -175,11 +175,11 @@ def header(shape, descr="'<f4'"):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (header("(4000000000000,)") + bytes(16), "says 16000000000000 bytes of elements, but 16 follow"),
-        (header("(4,)") + bytes(12), "says 16 bytes of elements, but 12 follow"),
+        (header("(4000000000000,)") + bytes(16), "states 16000000000000 bytes of elements, but 16 follow"),
+        (header("(4,)") + bytes(12), "states 16 bytes of elements, but 12 follow"),
         (header("(4,)") + bytes(20), "but 20 follow"),
         (header("(-1,)") + bytes(4), "bytes of elements"),
-        (header("(1,)", "'|O'") + b"cos\nsystem\n", "Python objects, which are never read"),
+        (header("(1,)", "'|O'") + b"cos\nsystem\n", "Python objects, which qdebug never loads"),
         (header("(1,)", "[('a', '<f4')]") + bytes(4), None),
         (b"\x93NUMPY\x01\x00\xff\xff", "not a numpy array file"),
         (b"\x80\x04K\x01.", "not a numpy array file"),
@@ -225,7 +225,7 @@ def test_an_archive_that_says_to_be_far_larger_than_its_file_is_refused(tmp_path
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.npy", header("(4,)") + bytes(16))
         archive.filelist[0].file_size = 1 << 31
-    with pytest.raises(UsageError, match="claims to hold 1 arrays of 2147483648 bytes"):
+    with pytest.raises(UsageError, match="claims to contain 1 arrays of 2147483648 bytes"):
         dumped(tmp_path / "bomb.npz")
 
 
@@ -254,14 +254,14 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path):
     np.save(tmp_path / "a.npy", arrays(2))
     with read_dump(tmp_path) as (_, dump):
         np.save(tmp_path / "a.npy", arrays(3))
-        with pytest.raises(UsageError, match="changed while it was read"):
+        with pytest.raises(UsageError, match="changed while it was being read"):
             dump.tensors[0].load()
 
 
 def test_two_files_of_one_tensor_are_an_error(tmp_path):
     np.save(tmp_path / "a.npy", arrays(2))
     np.savez(tmp_path / "b.npz", a=arrays(2))
-    with pytest.raises(UsageError, match="hold tensor 'a' for sample 0"):
+    with pytest.raises(UsageError, match="contain tensor 'a' for sample 0"):
         dumped(tmp_path)
 
 
@@ -275,7 +275,7 @@ def test_two_files_of_one_tensor_are_an_error(tmp_path):
 )
 def test_a_folder_without_tensors_is_an_error_with_a_way_on(tmp_path, make, hint):
     make(tmp_path)
-    with pytest.raises(UsageError, match="holds no readable tensor") as caught:
+    with pytest.raises(UsageError, match="contains no readable tensor") as caught:
         dumped(tmp_path)
     assert hint in caught.value.hint
 

@@ -51,7 +51,7 @@ def test_without_a_graph_tensors_stand_alone(tmp_path):
 def test_a_graph_gives_nodes_weights_and_scales_and_what_is_absent_is_listed(tmp_path, model):
     summary, recording = imported(tmp_path, model, x_0=np.zeros((1, 2), np.float32), fc=Y, extra=Y)
     assert [(m.name, m.tensor, m.how) for m in summary.matched] == [("x_0", "x:0", "cleaned"), ("fc", "net/y", "node")]
-    assert summary.unmatched == {"extra": "the model has no tensor of this name"}
+    assert summary.unmatched == {"extra": "the model has no tensor with this name"}
     assert summary.absent == ["z"]
     assert recording.info.skipped["z"] == "the dump has no values for it"
     assert summary.constants == 1
@@ -68,20 +68,20 @@ Y = np.arange(6, dtype=np.int8).reshape(1, 2, 3, 1)
     ("array", "dtype", "quantized", "note"),
     [
         (Y, "int8", True, None),
-        (Y[0, :, :, 0], "int8", True, "axes of one element as in the model"),
+        (Y[0, :, :, 0], "int8", True, "axes of size 1 as in the model"),
         ((Y * SCALE).astype(np.float32), "int8", True, "all lie on the grid of the codes; recorded as int8 codes"),
         ((Y * SCALE + 0.01).astype(np.float32), "float32", False, "float32 values off their grid"),
         ((Y * 60.0).astype(np.float32), "float32", False, "off their grid"),
         (np.full(Y.shape, np.nan, np.float32), "float32", False, "off their grid"),
-        (Y.astype(np.uint8), "uint8", False, "the dump holds uint8; its scale does not apply"),
+        (Y.astype(np.uint8), "uint8", False, "but uint8 in the dump; its scale does not apply"),
         (
             Y.transpose(0, 3, 2, 1),
             "int8",
             True,
-            "dump holds [1, 1, 3, 2] (the axes may be transposed); recorded as dumped",
+            "but [1, 1, 3, 2] in the dump (the axes may be transposed); recorded as dumped",
         ),
-        (Y.reshape(-1), "int8", True, "dump holds [6] (the same number of elements); recorded as dumped"),
-        (np.zeros((1, 5), np.int8), "int8", True, "dump holds [1, 5] (another size); recorded as dumped"),
+        (Y.reshape(-1), "int8", True, "but [6] in the dump (the same number of elements); recorded as dumped"),
+        (np.zeros((1, 5), np.int8), "int8", True, "but [1, 5] in the dump (a different size); recorded as dumped"),
     ],
 )
 def test_values_that_do_not_fit_the_graph_are_said(tmp_path, model, array, dtype, quantized, note):
@@ -97,7 +97,7 @@ def test_values_that_do_not_fit_the_graph_are_said(tmp_path, model, array, dtype
 def test_a_narrower_float_stays_what_was_dumped(tmp_path, model):
     summary, recording = imported(tmp_path, model, z=np.zeros((1, 2), np.float32))
     assert recording.graph.tensors["z"].dtype == "float32"
-    assert summary.notes["z"] == "the model says float16, but the dump holds float32"
+    assert summary.notes["z"] == "the type is float16 in the model, but float32 in the dump"
 
 
 def test_types_that_numpy_cannot_name_come_from_the_graph(tmp_path):
@@ -114,8 +114,8 @@ def test_types_that_numpy_cannot_name_come_from_the_graph(tmp_path):
     kinds = {name: recording.graph.tensors[name].dtype for name in "abci"}
     assert kinds == {"a": "bfloat16", "b": "bfloat16", "c": "float32", "i": "int4"}
     assert recording.load("a").tobytes() == recording.load("b").tobytes() == values.tobytes()
-    assert summary.notes["c"] == "the model says bfloat16, but the dump holds float32"
-    with pytest.raises(UsageError, match="holds elements of 2 bytes of type"):
+    assert summary.notes["c"] == "the type is bfloat16 in the model, but float32 in the dump"
+    with pytest.raises(UsageError, match="has 2-byte elements of type"):
         imported(tmp_path, None, a=values.view("V2"))
 
 
@@ -167,7 +167,7 @@ def test_a_description_says_what_the_graph_does_not(tmp_path, model):
         ({"node": 3}, "expected a string"),
         ({"attrs": [1]}, "attrs of type list"),
         ({"attrs": {"a": {"b": 1}}}, "is a dict"),
-        ({"dtype": "int4"}, "cannot hold its int8 values"),
+        ({"dtype": "int4"}, "cannot represent its int8 values"),
     ],
 )
 def test_facts_that_make_no_sense_leave_nothing_behind(tmp_path, change, said):
@@ -228,7 +228,7 @@ def test_files_are_not_overwritten_unasked_and_never_the_source(tmp_path, model)
     with pytest.raises(OutputExistsError):
         import_dump(tmp_path / "dump.npz", tmp_path / "out.h5", graph=model)
     for source, graph in ((tmp_path / "dump.npz", model), (model, tmp_path / "dump.npz")):
-        with pytest.raises(UsageError, match="from which it is made"):
+        with pytest.raises(UsageError, match="would overwrite its source"):
             import_dump(source, tmp_path / "dump.npz", graph=graph, force=True)
 
 
@@ -259,7 +259,7 @@ def test_a_constant_in_every_sample_is_one_constant(tmp_path, model, other):
         w = np.ones((2, 2), np.int8) + np.int8(other * sample)
         np.savez(tmp_path / "d" / f"s{sample}.npz", w=w, z=np.zeros((1, 2), np.float16))
     if other:
-        with pytest.raises(UsageError, match=r"'s0\.npz:w' and 's1\.npz:w' both hold the constant 'w'"):
+        with pytest.raises(UsageError, match=r"'s0\.npz:w' and 's1\.npz:w' both contain the constant 'w'"):
             import_dump(tmp_path / "d", tmp_path / "out.h5", graph=model)
         return
     import_dump(tmp_path / "d", tmp_path / "out.h5", graph=model)
@@ -303,8 +303,8 @@ def test_raw_files_have_the_type_and_the_shape_of_the_model(tmp_path, conv):
     recording = qdebug.open_recording(tmp_path / "out.h5")
     assert np.array_equal(recording.load("/in/x"), IMAGE)
     assert (recording.load("y").dtype, recording.load("y").shape) == (np.int8, IMAGE.shape)  # all on the codes' grid
-    assert summary.ignored == {"other.bin": "a raw file of unknown type: the model has no tensor of this name"}
-    with pytest.raises(UsageError, match="holds no readable tensor"):
+    assert summary.ignored == {"other.bin": "a raw file of unknown type: the model has no tensor with this name"}
+    with pytest.raises(UsageError, match="contains no readable tensor"):
         import_dump(tmp_path / "raw", tmp_path / "bare.h5")
     IMAGE[:1].tofile(tmp_path / "raw/_in_x.raw")
     with pytest.raises(UsageError, match="has 960 bytes; the model's tensor '/in/x' is float32 of shape"):

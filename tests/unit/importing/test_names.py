@@ -34,14 +34,14 @@ def test_a_name_that_fits_several_tensors_fits_none():
     assert [(match.name, match.tensor) for match in matched] == [("e", "e")]
     assert unmatched["a_b"] == "its name fits 'a/b', 'a:b'"
     assert unmatched["c_d"] == unmatched["c:d"] == "'c_d', 'c:d' fit 'c/d'"
-    assert unmatched["E"] == "the model has no tensor of this name"
+    assert unmatched["E"] == "the model has no tensor with this name"
 
 
 def test_an_exact_name_comes_before_a_node_and_a_node_before_a_cleaned_name():
     graph = graph_of(Node(name="a", op="X", outputs=("a_out",)), Node(name="n", op="X", outputs=("p", "q")))
     matched, unmatched = match_names(["a_out", "a", "n"], graph)
     assert [(match.name, match.how) for match in matched] == [("a_out", "exact")]
-    assert unmatched == {"a": "'a_out' is 'a_out' already", "n": "the model has no tensor of this name"}
+    assert unmatched == {"a": "'a_out' is already matched to 'a_out'", "n": "the model has no tensor with this name"}
 
 
 def test_a_name_with_the_operator_that_makes_the_tensor_is_matched():

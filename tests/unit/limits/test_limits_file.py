@@ -85,7 +85,7 @@ def test_an_empty_file_sets_nothing(file):
         ("[[limit]]\nop='a'\nmax_lsb = nan\n", r"line 3: .*must be a number"),
         ("[[limit]]\nop='a'\nmax_saturation = 5\n", r"line 3: .*must be a fraction"),
         ("[[limit]]\nop='a'\n", r"line 1: limit\[1\] sets no limit"),
-        ("[[limit]]\nmax_lsb=1\n", r"line 1: limit\[1\] does not say to which tensors it applies"),
+        ("[[limit]]\nmax_lsb=1\n", r"line 1: limit\[1\] does not say which tensors it applies to"),
         ("[[limit]]\ntensor=3\nmax_lsb=1\n", r"line 2: limit\[1\]\.tensor must be a string, but is 3"),
         ("[limit]\nop='a'\nmax_lsb=1\n", r"line 1: limit is not an array of tables.*\[\[limit\]\]"),
         ("limit = [3]\n", r"limit is not an array of tables"),
@@ -158,7 +158,7 @@ def test_a_project_that_does_not_speak_of_qdebug_may_be_broken(file, tmp_path):
 
 @pytest.mark.parametrize("named", ["3", '"pyproject.toml"', '"a.toml"\n[tool.qdebug.default]\nmax_lsb = 1'])
 def test_a_project_file_names_one_other_file_and_nothing_beside(named, file):
-    with pytest.raises(LimitsError, match="without other limits beside it"):
+    with pytest.raises(LimitsError, match="be the only entry of"):
         load_limits(file(f"[tool.qdebug]\nlimits = {named}\n", "pyproject.toml"))
 
 

@@ -67,7 +67,7 @@ def test_an_interval_around_the_limit_decides_nothing(tmp_path, reference):
     node = qdebug.diff(reference, backend, limits=qdebug.Limits(min_sqnr=round(level))).nodes[5]
     assert node.status == "within"
     assert "not judged" in node.reason
-    assert "by its sketches, it is between" in node.reason
+    assert "by its sketches, its SQNR is between" in node.reason
 
 
 @pytest.mark.parametrize("how", [["--node", "n2"], ["--node", "x"], ["-f", "html"], ["-f", "junit"], ["--verbose"]])

@@ -46,7 +46,7 @@ def test_a_part_stands_for_the_only_node_that_it_fits(text, name):
 
 def test_a_part_of_several_nodes_or_of_none_is_refused():
     owners = {"conv1": "conv1", "conv2": "conv2"}
-    with pytest.raises(UsageError, match="'conv' fits 2 nodes: 'conv1', 'conv2'"):
+    with pytest.raises(UsageError, match="'conv' matches 2 nodes: 'conv1', 'conv2'"):
         resolve_name("conv", owners, what="node", hint="")
     with pytest.raises(UsageError, match=r"No node is called 'cnov1'\. Near names: 'conv1'"):
         resolve_name("cnov1", owners, what="node", hint="")

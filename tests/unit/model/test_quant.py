@@ -12,7 +12,7 @@ from qdebug.model import QuantParams
 
 def test_a_block_of_no_elements_is_none():
     assert QuantParams(dtype="int8", scale=np.ones(4), axis=0, block_size=0).block_size is None
-    with pytest.raises(ValueError, match="block_size is -1"):
+    with pytest.raises(ValueError, match="block_size must be at least 0, found -1"):
         QuantParams(dtype="int8", scale=np.ones(4), axis=0, block_size=-1)
 
 

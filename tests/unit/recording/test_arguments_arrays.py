@@ -177,14 +177,14 @@ def test_a_name_is_text_that_is_not_empty(name):
 
 
 def test_bits_that_could_be_numbers_are_asked_about():
-    with pytest.raises(RecordingError, match="bits or numbers") as caught:
+    with pytest.raises(RecordingError, match="bit patterns or numbers") as caught:
         as_array("x", np.array([0x3C00], np.uint16), "float16")
     assert "view" in caught.value.hint
 
 
 @pytest.mark.parametrize(("bits", "dtype"), [(16, "float4_e2m1fn"), (64, "float6_e2m3fn"), (255, "float6_e3m2fn")])
 def test_bits_beyond_a_small_float_are_refused(bits, dtype):
-    with pytest.raises(RecordingError, match=f"holds {bits}"):
+    with pytest.raises(RecordingError, match=f"contains {bits}"):
         as_array("x", np.array([0, bits], np.uint8), dtype)
 
 

@@ -154,7 +154,7 @@ def test_columns_of_another_heavy_part_are_refused():
     [
         ("steps=mul,shr.up,zp,sat", "needs an integer multiplier"),
         ("m=q31 steps=mul,even,zp,sat", "needs a real multiplier"),
-        ("steps=mul,even,zp", "does not end in codes"),
+        ("steps=mul,even,zp", "must end with a sat or wrap step"),
         ("form=fold-fma steps=even,sat", "cannot be computed"),
         ("form=raw m=q31 steps=avg.up,sat", "cannot be computed"),
     ],

@@ -560,5 +560,5 @@ async def test_what_one_side_alone_has_is_shown_and_nothing_is_offered_that_is_n
         assert "diff" not in text
         for key in ("n", "6", "s", "down"):
             await pilot.press(key)
-            assert key == "6" or "the reference alone has it: no error; 5 shows" in main.message, key
+            assert key == "6" or "only the reference has it: no error; 5 shows" in main.message, key
         assert "5 shows its values, v there their sizes" in await shown(until="no error")

@@ -91,7 +91,7 @@ async def test_the_name_of_a_field_is_no_part_of_a_name_while_its_comparison_is_
         assert main.message == "not yet: expected a value after sqnr<"
         assert main.navigator.lines == 26
         await opened(pilot, ["backspace"])
-        assert main.message == "not yet: no node has that in its name; a field is compared, such as sqnr>1"
+        assert main.message == "not yet: no node has that in its name; compare a field, such as sqnr>1"
         await opened(pilot, list("<20"))
         assert main.navigator.order.tolist() == [9, 10, 17]
         await opened(pilot, "ctrl+u", list("nothing-is-called-this"))
@@ -373,7 +373,7 @@ async def test_a_note_marks_its_node_and_is_kept(make_app, make_session, settle,
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
         await opened(pilot, "exclamation_mark", ":note", "enter")
-        assert "nothing noted" in main.message
+        assert "no note written" in main.message
         await opened(pilot, ":note", list("ask Ann"), "enter")
         await settle(pilot, until=lambda main: "note kept on block2/qlinearadd_9" in main.message)
         assert main.navigator.trail.marks == [9]

@@ -261,7 +261,7 @@ async def test_the_scale_of_a_weight_which_the_backend_alone_has_opens_with_its_
     assert "o the next of" in main.message
     assert "5 its values" in main.message
     _, text = await walk(*keys, "enter", until=lambda text: "@()  backend" in text)
-    assert "compared with nothing: the backend alone has" in text
+    assert "compared with nothing: only the backend has" in text
     _, text = await walk(*keys, "map", until=lambda text: "value " in text)
     assert "sizes of its values" in text
 

@@ -27,7 +27,7 @@ def test_a_product_is_summed_term_by_term(dtype, name, transposed):
         term = X[:, at, None] * W[None, at]
         total = (total.astype(np.float32) + term).astype(dtype)
         rounded = (rounded.astype(np.float32) + term.astype(dtype).astype(np.float32)).astype(dtype)
-    text = f"its sums are kept in {name}, one term after another"
+    text = f"its sums are accumulated in {name}, term by term"
     assert np.array_equal(made[text], total.astype(np.float32))
     assert np.array_equal(made[f"{text}, as are its terms"], rounded.astype(np.float32))
 
@@ -40,7 +40,7 @@ def test_a_reduction_is_summed_term_by_term(op, divisor):
     for at in range(30):
         total = (total.astype(np.float32) + X[:, at]).astype(np.float16)
     expected = (total.astype(np.float32) / np.float32(divisor)).astype(np.float16)
-    assert np.array_equal(made["its sums are kept in float16, one term after another"], expected.astype(np.float32))
+    assert np.array_equal(made["its sums are accumulated in float16, term by term"], expected.astype(np.float32))
 
 
 def test_other_nodes_have_no_sums_of_this_kind():
@@ -57,7 +57,7 @@ def test_a_cumulative_sum_is_rounded_at_each_step(axis):
     for at in range(X.shape[axis]):
         total = (total.astype(np.float32) + X.take(at, axis)).astype(np.float16)
         expected.append(total.astype(np.float32))
-    text = "its sums are kept in float16, one term after another"
+    text = "its sums are accumulated in float16, term by term"
     assert np.array_equal(made[text], np.stack(expected, axis))
     assert not sums(
         node.__class__(name="n", op="CumProd", inputs=("x", "a"), outputs=("y",)), {"x": X, "a": np.array(0)}, X.shape

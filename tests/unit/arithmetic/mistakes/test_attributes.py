@@ -80,7 +80,7 @@ def test_a_comparison_may_be_negated():
 def test_single_integers_are_tried():
     node = Node(name="n", op="Gather", inputs=("x", "i"), outputs=("y",))
     made = {each.likely: each.values["i"] for each in other_integers(node, {"x": X, "i": np.array(-1)})}
-    assert next(iter(made)) == "'i' is taken for 0, not -1"
-    assert made["'i' is taken for 2, not -1"].shape == ()
-    assert "'i' is taken for -1, not -1" not in made
+    assert next(iter(made)) == "'i' is taken as 0, not -1"
+    assert made["'i' is taken as 2, not -1"].shape == ()
+    assert "'i' is taken as -1, not -1" not in made
     assert not [*other_integers(node, {"x": X, "i": np.array([1, 2])})]

@@ -111,7 +111,7 @@ def test_the_scale_of_the_block_before_is_named():
     codes = RNG.integers(0, 256, (8, 4, 8)).astype(np.uint8)
     values = {"x": real(6, 64), "w": codes, "s": RNG.uniform(0.1, 1, (8, 4)).astype(np.float32)}
     made = run_node(packed, {**values, "s": np.roll(values["s"], 1, -1)}, OPSET)["y"]
-    assert_named(packed, values, made, "the scale of the block before is used")
+    assert_named(packed, values, made, "the scale of the previous block is used")
 
 
 @pytest.mark.parametrize("misread", ["w", "s"])

@@ -160,7 +160,7 @@ def test_channels_that_are_dealt_out_to_groups():
     other = {"x": x[:, order], "g": IMAGE["g"][order], "b": IMAGE["b"][order]}
     made = run_node(GROUPS, other, OPSET)["y"][:, np.argsort(order)]
     for each in named(GROUPS, IMAGE, made):
-        assert "assigned to groups in turn" in each
+        assert "assigned to groups round-robin" in each
 
 
 TABLE = {"x": real(2, 9, 4), "i": np.array([0, -1, 3, -4, 7])}
@@ -177,7 +177,7 @@ def indexed(change):
         (np.where((TABLE["i"] < 0)[:, None], 0, indexed(np.asarray)).astype(np.float32), "negative indices return 0"),
         (indexed(lambda i: np.where(i < 0, 0, i)), "negative indices are treated as 0"),
         (indexed(np.abs), "the sign of negative indices is dropped"),
-        (indexed(lambda i: (i + 1) % 9), "indices are one too far"),
+        (indexed(lambda i: (i + 1) % 9), "indices are one too large"),
     ],
 )
 def test_indices(made, said):
@@ -338,7 +338,7 @@ GREY = {"x": RNG.integers(0, 256, (6, 9)).astype(np.uint8), "k": RNG.integers(0,
             lambda v: (
                 v["x"] / 2 * (1 + np.tanh(0.044715 * v["x"] * (1 + np.sqrt(2 / np.pi) * v["x"] ** 2)))
             ).astype(np.float32),
-            "the two constants of its tanh form are exchanged",
+            "the two constants of its tanh form are swapped",
         ),
         (
             node("Elu", "x"), {"x": real(50)}, lambda v: np.where(v["x"] < 0, v["x"] * np.float32(0.01), v["x"]),
@@ -444,7 +444,7 @@ def test_empty_lanes_count_in_the_variance(divisor):
     variance = (((data - mean) ** 2).sum(-1, keepdims=True) + 8 * mean**2) / divisor
     made = ((data - mean) / np.sqrt(variance + 1e-5) * values["g"] + values["b"]).astype(np.float32)
     for said in named(right, values, made):
-        assert f"the variance counts 8 empty lanes beyond the 24 elements, and is divided by {divisor}" in said
+        assert f"the variance includes 8 empty lanes beyond the 24 elements, and is divided by {divisor}" in said
 
 
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
@@ -454,7 +454,7 @@ def test_empty_lanes_count_in_the_sum_of_a_softmax(op):
     made = shares / (shares.sum(-1, keepdims=True) + 4)
     made = (np.log(made) if op == "LogSoftmax" else made).astype(np.float32)
     for said in named(node(op, "x", axis=-1), values, made):
-        assert "the sum counts 4 empty lanes beyond the 12 elements, each as exp(0)" in said
+        assert "the sum includes 4 empty lanes beyond the 12 elements, each as exp(0)" in said
 
 
 def test_statistics_of_the_first_elements_alone():
@@ -465,7 +465,7 @@ def test_statistics_of_the_first_elements_alone():
     made = (rows - first.mean(-1, keepdims=True)) / np.sqrt(first.var(-1, keepdims=True) + 1e-5)
     made = made.reshape(2, 4, 6, 8) * values["g"].reshape(-1, 1, 1) + values["b"].reshape(-1, 1, 1)
     for said in named(right, values, made.astype(np.float32)):
-        assert "the statistics are those of the first 64 of 96 elements" in said
+        assert "the statistics cover only the first 64 of 96 elements" in said
 
 
 def affine(normalized, values):
@@ -500,7 +500,7 @@ def test_groups_cut_out_of_channels_last_memory(op, groups):
     parts = (parts - parts.mean(-1, keepdims=True)) / np.sqrt(parts.var(-1, keepdims=True) + 1e-5)
     made = affine(parts.reshape(last.shape).transpose(0, 3, 1, 2), values)
     for said in named(node(op, "x g b", num_groups=groups), values, made):
-        assert f"the statistics are those of {groups} parts of channels-last memory" in said
+        assert f"the statistics are taken over {groups} parts of channels-last memory" in said
 
 
 def nearest(x, at, choose):
@@ -593,7 +593,7 @@ def test_a_dynamic_scale_of_a_part_of_the_data_is_one_fault_of_one_node():
     ]
     (fault,) = qdebug.diff(*pair).diagnosis
     assert (fault.node, fault.nodes) == ("n", ("n",))
-    assert "its scale is chosen for the data before index 32 along axis 1 alone" in fault.why
+    assert "its scale is chosen only for the data before index 32 along axis 1" in fault.why
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_mean_and_variance_count_zeros_beyond_the_row():
     padded = np.pad(ROWS, ((0, 0), (0, 24)))
     expected = (ROWS - padded.mean(1, keepdims=True)) / np.sqrt(padded.var(1, keepdims=True) + EPSILON)
     made = said("LayerNormalization", {"x": ROWS, "g": SCALE, "b": BIAS})
-    text = "mean and variance count 24 zeros beyond the 40 elements"
+    text = "mean and variance include 24 zeros beyond the 40 elements"
     assert np.allclose(made[text], expected * SCALE + BIAS, rtol=1e-5, atol=1e-5)
 
 
@@ -78,7 +78,7 @@ def test_a_window_of_channels_has_one_more_at_its_end():
     node = Node(name="n", op="LRN", inputs=("x",), outputs=("y",), attrs={"size": 3, "alpha": 0.01})
     sums = sum(np.pad(data**2, ((0, 0), (1, 2), (0, 0)))[:, at : at + 9] for at in range(4))
     made = {each.likely: each.after(np.zeros_like(data)) for each in other_windows(node, {"x": data})}
-    text = "the sums reach from channel -1 to +2, not from -1 to +1"
+    text = "the sums run from channel -1 to +2, not from -1 to +1"
     assert np.allclose(made[text], data / (1 + 0.01 / 3 * sums) ** 0.75, rtol=1e-5)
 
 

@@ -29,11 +29,11 @@ def read(array, name="x", op="Mul"):
         ("'x' is read one position before the right one along axis 0", np.roll(ARRAY, 1, 0)),
         ("the last element of 'x' along axis 0 is read for all positions", np.repeat(ARRAY[-1:], 4, 0)),
         ("each element of 'x' along axis 1 is read 2 times in a row", ARRAY[:, [0, 0, 1, 1, 2, 2]]),
-        ("the element of 'x' before index 4 along axis 1 is read for all further ones", ARRAY[:, [0, 1, 2, 3, 3, 3]]),
-        ("only the first 4 elements of 'x' along axis 1 are read, in turn", ARRAY[:, [0, 1, 2, 3, 0, 1]]),
+        ("the element of 'x' before index 4 along axis 1 is read for all later ones", ARRAY[:, [0, 1, 2, 3, 3, 3]]),
+        ("only the first 4 elements of 'x' along axis 1 are read, cyclically", ARRAY[:, [0, 1, 2, 3, 0, 1]]),
         ("each 2 elements of 'x' along axis 1 are read in reverse", ARRAY[:, [1, 0, 3, 2, 5, 4]]),
         ("the halves of 'x' along axis 1 are swapped", ARRAY[:, [3, 4, 5, 0, 1, 2]]),
-        ("the sign of 'x' is turned around", -ARRAY),
+        ("the sign of 'x' is flipped", -ARRAY),
         ("the square of 'x' is read", ARRAY**2),
         ("'x' counts as 0 from index 4 on along axis 1", np.where(np.arange(6) < 4, ARRAY, 0)),
         ("'x' is read as if its axes were stored in the order 1, 0", ARRAY.reshape(6, 4).T),
@@ -70,7 +70,7 @@ def test_integers_are_shifted_narrowed_and_taken_for_the_largest():
     assert np.array_equal(said["'x' is one too large"], array + 1)
     assert np.array_equal(said["'x' is one too small"], array - 1)
     assert np.array_equal(said["'x' is kept in int8 and wraps around"], [[1, -56], [44, 7]])
-    assert np.array_equal(said["the largest number of 'x' is used for all"], [[300, 300], [300, 300]])
+    assert np.array_equal(said["the largest number of 'x' is used for all elements"], [[300, 300], [300, 300]])
     codes = np.array([-3, 5], np.int8)
     assert np.array_equal(read(codes)["'x' is read as uint8"], [253, 5])
 

@@ -202,7 +202,7 @@ def test_an_element_far_from_a_tie_was_not_rounded_otherwise():
 def test_an_output_of_one_code_is_no_clamp(code):
     told = found(codes(), np.full_like(codes(), code), zero_point=3)
     assert told.pattern == "one_code"
-    assert f"every element holds {code}" in told.detail
+    assert f"every element is {code}" in told.detail
     assert ("the zero point" in told.detail) == (code == 3)
     few = codes((1, 8), low=-9)
     assert found(few, np.full_like(few, code), layout=Layout(channel=0)).pattern == "one_code"
@@ -222,7 +222,7 @@ def test_unwritten_elements_and_a_neighbours_filter():
     recorded = expected.copy()
     recorded[:, :, 3::7, 2] = -5
     told = found(expected, recorded, zero_point=-5)
-    assert "all hold -5 (the zero point)" in told.detail
+    assert "are all -5 (the zero point)" in told.detail
     recorded = expected.copy()
     recorded[:, 16:] = expected[:, 8:16]
     told = found(expected, recorded)
@@ -272,7 +272,7 @@ def test_codes_that_wrap_around_are_known_by_where_they_land():
     recorded = np.rint(real + 0.01).astype(np.int64).astype(np.int8)
     told = found(expected, recorded)
     assert told.pattern == "wrapped"
-    assert "hold codes of the opposite end" in told.detail
+    assert "have codes of the opposite end" in told.detail
     saturated = np.where(np.random.default_rng(1).random(real.shape) < 0.5, recorded, expected).astype(np.int8)
     assert found(expected, saturated).pattern != "wrapped"
 

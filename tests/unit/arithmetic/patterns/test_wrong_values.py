@@ -211,7 +211,7 @@ def test_codes_beyond_a_clamp_that_hold_anything_are_not_clamped():
 )
 def test_one_code_is_named_by_what_it_stands_for(code, said_of_it):
     evidence = evidence_of(random_codes(), np.full_like(random_codes(), code), zero_point=4)
-    assert said(_single_code(evidence)) == [f"every element holds {code}{said_of_it}"]
+    assert said(_single_code(evidence)) == [f"every element is {code}{said_of_it}"]
 
 
 @pytest.mark.parametrize("many", [ONE_CODE_MIN_EXPECTED - 1, ONE_CODE_MIN_EXPECTED])
@@ -227,7 +227,7 @@ def test_codes_wrap_around_by_more_than_half_the_range(error, wraps):
     recorded = expected.copy()
     recorded[0, :20] = 127 - error
     details = said(_wrapped_codes(evidence_of(expected, recorded)))
-    assert details == (["20 elements beyond the range hold codes of the opposite end"] if wraps else [])
+    assert details == (["20 elements beyond the range have codes of the opposite end"] if wraps else [])
     recorded[0, 30] += 2  # off by more than one elsewhere
     assert said(_wrapped_codes(evidence_of(expected, recorded))) == []
 
@@ -268,7 +268,7 @@ def test_stale_values_say_how_far_away_they_belong(distance):
     recorded[:, :, 4:8] = np.roll(expected, distance, axis=2)[:, :, 4:8]
     plural, way = "s" if abs(distance) > 1 else "", "before" if distance > 0 else "after"
     assert said(_stale_codes(evidence_of(expected, recorded, NCHW))) == [
-        f"the wrong elements hold the values of {abs(distance)} row{plural} {way}"
+        f"the wrong elements have the values of {abs(distance)} row{plural} {way}"
     ]
 
 
@@ -279,7 +279,7 @@ def test_elements_that_hold_one_code_where_one_is_expected_are_not_called_unwrit
     recorded[0, :30] = -5
     assert said(_stale_codes(evidence_of(expected, recorded))) == []
     expected[0, 0] = 78
-    assert said(_stale_codes(evidence_of(expected, recorded))) == ["the wrong elements all hold -5"]
+    assert said(_stale_codes(evidence_of(expected, recorded))) == ["the wrong elements are all -5"]
 
 
 def test_a_tie_elsewhere_or_none_near_a_wrong_element_is_no_rounding_of_ties():
@@ -421,7 +421,7 @@ def test_nine_of_ten_codes_that_wrap_around_should_be_saturated_and_three_do_so_
     recorded[0, :wrapped] = -128
     recorded[0, 100 : 100 + beside] += 128
     details = said(_wrapped_codes(evidence_of(expected, recorded)))
-    assert details == ([f"{wrapped + beside} elements beyond the range hold codes of the opposite end"] if told else [])
+    assert details == ([f"{wrapped + beside} elements beyond the range have codes of the opposite end"] if told else [])
 
 
 def test_an_output_of_one_code_holds_nobody_elses_values():
@@ -438,7 +438,7 @@ def test_what_comes_in_at_one_end_is_at_most_a_tenth(rows, told):
     recorded[0, 0, 5, 7] = 8000
     facts = {"dtype": np.int16, "span": (-(2**15), 2**15 - 1)}
     details = said(_stale_codes(evidence_of(expected, recorded, NCHW, **facts)))
-    assert details == (["the wrong elements hold the values of 1 row before"] if told else [])
+    assert details == (["the wrong elements have the values of 1 row before"] if told else [])
 
 
 @pytest.mark.parametrize(("strange", "told"), [(2, True), (3, False)])
@@ -449,7 +449,7 @@ def test_nine_of_ten_wrong_elements_hold_a_neighbours_values(strange, told):
     recorded[0, 0, 5, :strange] = 9000 + np.arange(strange)
     facts = {"dtype": np.int16, "span": (-(2**15), 2**15 - 1)}
     details = said(_stale_codes(evidence_of(expected, recorded, NCHW, **facts)))
-    assert details == (["the wrong elements hold the values of 1 row before"] if told else [])
+    assert details == (["the wrong elements have the values of 1 row before"] if told else [])
 
 
 def test_a_value_at_the_largest_distance_is_close_to_no_tie():

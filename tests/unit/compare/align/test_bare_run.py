@@ -71,7 +71,7 @@ def test_the_cause_is_looked_for_in_the_node_of_the_reference():
     result = qdebug.diff(reference(), bare_with(x=X, zeta=wrong, mid=wrong @ WEIGHTS["mid"], out=right["out"]))
     (finding, *_) = result["zeta"].findings
     assert finding.kind == "arithmetic"
-    assert "if the node computes what the reference states" in finding.sentence
+    assert "if the node computes what the reference specifies" in finding.sentence
     assert "reproduces every element" in finding.sentence
     assert not result["mid"].findings or "reproduces" not in result["mid"].findings[0].sentence
 

@@ -120,7 +120,8 @@ def test_that_nothing_checked_a_part_is_said_once():
     once = as_unchecked(entry, "no kernel is known for A")
     assert (
         once.reason
-        == "inside a part; whether both runs compute the same there was not checked, because no kernel is known for A"
+        == "inside a part; whether both runs compute the same result there was not checked, because no kernel is known "
+        "for A"
     )
     assert as_unchecked(once, "no kernel is known for B") == once
 

@@ -57,10 +57,10 @@ def test_what_rounding_leaves_nothing_of_is_said_to_be_that():
 def test_another_computation_is_found_beside_rounding(scale):
     status, said = declared(backend(scale, node("Mul", "d k", "h")))
     assert status is Status.DIVERGED
-    assert "something else than" in said
+    assert "does not compute what" in said
 
 
 def test_what_the_codes_cut_off_is_no_rounding():
     status, said = declared(backend(0.001))
     assert status is Status.DIVERGED
-    assert "something else than" in said
+    assert "does not compute what" in said

@@ -132,7 +132,7 @@ def test_graphs_are_not_said_to_differ_because_rounded_scores_rank_otherwise():
         entry.unchecked
         == "the values that it selects from were not compared, and rounding them may change the selection"
     )
-    assert "something else than" not in result.verdict.sentence
+    assert "does not compute what" not in result.verdict.sentence
 
 
 def test_what_arranges_equal_inputs_rounds_nothing(indices):

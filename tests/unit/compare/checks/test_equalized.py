@@ -41,7 +41,7 @@ def test_factors_that_all_readers_undo_are_a_remark():
     result = diff(run(), run(FACTORS, FACTORS, FACTORS))
     assert result.status == "within"
     (note,) = [found for found in result["norm"].findings if found.kind in ("weight", "constant")]
-    assert "its channels have other factors (" in note.sentence
+    assert "its channels have different factors (" in note.sentence
     assert [found.role for found in result["one"].findings if found.kind == "weight"] == ["note"]
 
 

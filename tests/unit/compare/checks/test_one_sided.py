@@ -126,7 +126,7 @@ def test_an_accumulator_that_truncates_is_a_fault():
     for k in range(64):
         total = rounded(total + x[..., k : k + 1] * w[k], "zero")
     (finding,) = faults("MatMul", [x, w], x @ w, total, constants=(1,))
-    assert "its errors have one sign" in finding.sentence
+    assert "its errors are one-sided" in finding.sentence
 
 
 def test_a_single_sample_that_truncates_is_a_fault():

@@ -58,7 +58,7 @@ def test_scores_that_the_step_of_the_boxes_rounds_to_zero_are_named(kind):
     assert (found.kind, found.evidence, found.unit) == (FindingKind.DEAD_ZONE, "s", "dB")
     assert found.amount == pytest.approx(0, abs=1e-6)
     axis = 2 if kind else 1
-    assert f"part 's' (places 4..9 along axis {axis}) is all zero; one LSB of 'y' is 3.5" in result.verdict.sentence
+    assert f"part 's' (indices 4..9 along axis {axis}) is all zero; one LSB of 'y' is 3.5" in result.verdict.sentence
     (first, *_) = result.verdict.contributors
     assert (first.node, first.how) == ("cat", "exact")
     assert first.sqnr_db == pytest.approx(0, abs=0.2)

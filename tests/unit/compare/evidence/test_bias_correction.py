@@ -33,7 +33,7 @@ def findings(bias):
 def test_a_corrected_bias_decides_nothing():
     (finding,) = findings(B - MEAN_ERROR)
     assert finding.role == "note"
-    assert "it compensates the mean error" in finding.sentence
+    assert "it compensates for the mean error" in finding.sentence
 
 
 @pytest.mark.parametrize("wrong", [B + MEAN_ERROR, 2 * B, -B, np.roll(B, 1)])

@@ -162,7 +162,10 @@ def test_codes_that_are_joined_without_being_rescaled():
         )
         for made in (right, wrong)
     ]
-    text = "the codes of 'b' are passed on without another scale and zero point in 'db' (DequantizeLinear)"
+    text = (
+        "the codes of 'b' are passed on unchanged, not rescaled to the output's scale and zero point in 'db' "
+        "(DequantizeLinear)"
+    )
     assert text in qdebug.diff(*pair).diagnosis[0].why
 
 

@@ -32,9 +32,9 @@ def product(accumulator, *, rounds_terms=False, spoil=False):
 @pytest.mark.parametrize(
     ("accumulator", "rounds_terms", "words"),
     [
-        (BFLOAT16, False, "its sums are kept in bfloat16, one term after another"),
-        (BFLOAT16, True, "its sums are kept in bfloat16, one term after another, as are its terms"),
-        (np.float16, False, "its sums are kept in float16, one term after another"),
+        (BFLOAT16, False, "its sums are accumulated in bfloat16, term by term"),
+        (BFLOAT16, True, "its sums are accumulated in bfloat16, term by term, as are its terms"),
+        (np.float16, False, "its sums are accumulated in float16, term by term"),
         (np.float32, False, "results rounded to nearest to bfloat16"),
     ],
 )

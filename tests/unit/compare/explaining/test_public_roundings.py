@@ -126,7 +126,7 @@ REPORTS = {
     "vllm#52104": (lambda: skip_normalization(measured="even"), "y", ("the sum in the mean of squares rounded",)),
     "vllm#43557": (power_of_two_scales, "scales", ("only from 1.75 times",)),
     "amd/IRON#139": (lambda: skip_normalization(inverse="even"), "y", ("the inverse root rounded",)),
-    "Xilinx/mlir-aie#3442": (product_in_blocks, "y", ("each 8 terms", "share an exponent", "rounded down")),
+    "Xilinx/mlir-aie#3442": (product_in_blocks, "y", ("every 8 terms", "share an exponent", "rounded down")),
     "Xilinx/mlir-aie#3587": (floor_of_sum, "y", ("results rounded down",)),
     "pytorch#182225": (rotary, "y", ("'a' read before its rounding", "'b' read before its rounding")),
     "Xilinx/mlir-aie#3726": (lambda: softmax("zero"), "y", ("the exponentials truncated",)),

@@ -114,4 +114,4 @@ def test_nodes_are_named_in_their_order(first):
     values = {name: fused.load(name) for name in fused.names}
     other = MemoryRecording.single(graph, {**values, "y": np.maximum(values["y"], 0)})
     kind, said = reason(run("Conv", CONV, {"pads": (1, 1, 1, 1)}, first=first), other)
-    assert (kind, said) == ("operator", f"its operator computes something else than {first} + Conv")
+    assert (kind, said) == ("operator", f"its operator does not compute what the reference's {first} + Conv computes")

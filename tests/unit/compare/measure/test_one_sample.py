@@ -31,10 +31,10 @@ def test_the_sample_is_number_0_and_constants_and_steps_stay(recording):
 
 
 def test_a_sample_that_is_not_there_is_an_error(recording):
-    with pytest.raises(UsageError, match="no sample 3: the recording of 'memory' holds samples 0 to 2"):
+    with pytest.raises(UsageError, match="no sample 3: the recording of 'memory' has samples 0 to 2"):
         OneSample(recording, 3)
     alone = MemoryRecording.single(Graph(), {"y": np.zeros(1)})
-    with pytest.raises(UsageError, match="holds only sample 0"):
+    with pytest.raises(UsageError, match="has only sample 0"):
         OneSample(alone, 1)
     with pytest.raises(RecordingError, match="no tensor 'nothing'"):
         OneSample(recording, 0).load("nothing")

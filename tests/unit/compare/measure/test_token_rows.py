@@ -104,7 +104,7 @@ def test_a_cache_row_that_a_later_step_changes_is_a_finding(tmp_path):
     result = qdebug.diff(sound, record(tmp_path / "engine.h5", PACKED, cache_fault=True))
     assert result.first_divergence == "kv_cache"
     finding = next(finding for finding in result["kv_cache"].findings if finding.kind == "cache")
-    assert "request 0, position 1: step 0 wrote it, and in step 2 it differs" in finding.sentence
+    assert "request 0, position 1: step 0 wrote it, and it differs in step 2" in finding.sentence
 
 
 def write_index(path, index):
@@ -133,7 +133,7 @@ def test_invalid_tokens_get_one_sentence(trainer, tmp_path):
         ({"backend": tmp_path / "shape.npz"}, "not integers"),
         ({"backend": tmp_path / "others.npz"}, "no token in common"),
         ({"engine": tmp_path / "others.npz"}, "Unknown side"),
-        ({"reference": tmp_path / "others.npz"}, "does not state the tokens"),
+        ({"reference": tmp_path / "others.npz"}, "has no token index"),
     ):
         with pytest.raises(QdebugError, match=reason):
             qdebug.diff(trainer, engine, tokens=tokens)

@@ -250,7 +250,7 @@ def test_ranks_that_hold_different_values_of_a_tensor_are_refused(tmp_path, cons
     with Recorder(ranks[1], backend="b", model="net") as rec:
         rec.put("yours", np.ones(2))
         (rec.constant if constant else rec.put)("a", np.full((2, 3), 78, np.float32))
-    with pytest.raises(RecordingError, match=r"r0\.h5' and .*r1\.h5' hold different values of tensor 'a', sample 0"):
+    with pytest.raises(RecordingError, match=r"r0\.h5' and .*r1\.h5' have different values for tensor 'a', sample 0"):
         join(ranks, tmp_path / "run.json")
     assert not (tmp_path / "run.json").exists()
     join(ranks, tmp_path / "run.json", prefixes=["0/", "1/"])
@@ -269,7 +269,7 @@ def test_values_that_differ_are_told_by_their_place_in_the_whole(tmp_path):
     with JoinedRecording(parts[:2], tmp_path / "all.json") as joined:
         assert joined.samples == 4
     with pytest.raises(
-        RecordingError, match=r"r1\.h5' and .*r2\.h5' hold different values of tensor 'a', sample 2, step 0"
+        RecordingError, match=r"r1\.h5' and .*r2\.h5' have different values for tensor 'a', sample 2, step 0"
     ):
         JoinedRecording([parts[1], parts[2]], tmp_path / "all.json")
 
@@ -278,7 +278,7 @@ def test_a_recording_that_changed_since_is_found_to_contradict_the_others(tmp_pa
     join(ranks, tmp_path / "run.json")
     ranks[1].unlink()
     record(ranks[1], ["aaa", "aaaa"], start=5)
-    with pytest.raises(RecordingError, match="hold different values of tensor 'aaa'"):
+    with pytest.raises(RecordingError, match="have different values for tensor 'aaa'"):
         qdebug.open_recording(tmp_path / "run.json")
 
 

@@ -343,7 +343,7 @@ class TestReading:
             return real(*arguments, **keys)
 
         monkeypatch.setattr(h5py.h5f, "open", swap)
-        with pytest.raises(RecordingError, match="replaced while it was opened"):
+        with pytest.raises(RecordingError, match="replaced while it was being opened"):
             FileRecording(recorded)
 
 

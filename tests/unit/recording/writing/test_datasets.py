@@ -381,7 +381,7 @@ def test_a_dataset_that_shows_other_values_is_found(tmp_path):
     path.write_bytes(content[:at] + (info.byte_offset + 16).to_bytes(8, "little") + content[at + 8 :])
     with FileRecording(path) as recording:
         assert recording.load("x", 1)[0] == 1
-        with pytest.raises(Exception, match="does not have the values of the index"):
+        with pytest.raises(Exception, match="does not match the index"):
             recording.check_datasets()
-    with pytest.raises(Exception, match="does not have the values of the index"):
+    with pytest.raises(Exception, match="does not match the index"):
         count_sound(path)

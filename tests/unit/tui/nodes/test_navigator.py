@@ -17,7 +17,7 @@ def test_moving_stops_at_both_ends_and_says_so(make_navigator):
     assert "first line" in navigator.move(-1)
     assert navigator.move(3) == ""
     assert navigator.cursor == 3
-    assert navigator.edge(1) == "the last one in order; again: the end of 1 constant or in the reference alone"
+    assert navigator.edge(1) == "the last node in order; again: the end of 1 constant or only in the reference"
     assert navigator.table.rows[navigator.cursor].tensor == "loose_out"
     assert navigator.edge(1) == ""
     assert navigator.cursor == navigator.table.size - 1
@@ -39,7 +39,7 @@ def test_the_end_of_a_list_that_is_sorted_is_its_last_line(make_navigator, way):
 def test_the_end_of_a_filtered_list_is_among_what_it_shows(make_navigator):
     navigator = make_navigator(8)
     navigator.choose_filter("relu | folded")
-    assert "in the reference alone" in navigator.edge(1)
+    assert "only in the reference" in navigator.edge(1)
     assert navigator.cursor == 6
     assert navigator.edge(1) == ""
     navigator.choose_filter("relu")
@@ -166,7 +166,7 @@ def test_samples_end_on_both_sides(make_navigator):
         navigator.step_sample(1)
         assert navigator.sample == sample
     assert "last sample" in navigator.step_sample(1)
-    assert "one sample only" in make_navigator(samples=1).step_sample(1)
+    assert "only one sample" in make_navigator(samples=1).step_sample(1)
 
 
 def test_an_empty_table_moves_nowhere():
@@ -222,7 +222,7 @@ def test_a_filter_that_lets_nothing_through_says_so_and_loses_nothing(make_navig
     navigator.go(9)
     assert navigator.choose_filter("nosuchname").startswith("0 of 26")
     assert navigator.cursor == 9
-    assert "lets no node through" in navigator.move(1)
+    assert "no node passes the filter" in navigator.move(1)
     assert "cleared" in navigator.first_divergence()
     assert navigator.lines == 26
 
@@ -277,7 +277,7 @@ def test_marks_are_set_walked_and_listed(make_navigator):
     assert navigator.cursor == 12
     navigator.choose_filter("is=marked")
     assert navigator.order.tolist() == [4, 12]
-    assert navigator.mark().startswith("mark taken away")
+    assert navigator.mark().startswith("mark removed")
 
 
 def test_blocks_are_the_scopes_of_names(make_navigator):

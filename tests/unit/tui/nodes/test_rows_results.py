@@ -89,7 +89,7 @@ def test_results_that_were_kept_come_at_once(make_workers, tmp_path, monkeypatch
     monkeypatch.setattr(version, "__version__", "0.0.0")
     events = make_workers(opening).compare().until(Finished)
     assert [event.message for event in events if isinstance(event, StatusMessage)] == [
-        "kept results are of another version of qdebug: computing again"
+        "kept results are from a different version of qdebug; computing again"
     ]
 
 

@@ -70,7 +70,7 @@ def test_extremes_and_codes_of_the_side_that_has_it_are_told(session):
 def test_where_nothing_was_kept_that_is_said(session):
     told = answer_one_side(session, asked("c"))
     assert told.recorded is None
-    assert told.problem == "nothing was kept of it in sample 0"
+    assert told.problem == "none of its values were kept in sample 0"
 
 
 def test_a_file_that_was_written_over_is_not_read(session):

@@ -65,7 +65,7 @@ async def test_another_run_on_the_same_path_is_shown(followed, tmp_path):
     async def act(check_shown, path):
         await check_shown("4 of 4 compared", "first divergence at n2")
         first.discard()
-        await check_shown("b.h5 was removed; shown is what was read of it before", "FAIL", "n2")
+        await check_shown("b.h5 was removed; showing what was read before", "FAIL", "n2")
         second = recorder(path, wrong=4)
         await check_shown("b.h5 was rewritten, and is opened again", "6 of 6 compared", "first divergence at n4")
         second.close()
@@ -87,7 +87,7 @@ async def test_a_file_that_is_removed_before_the_first_look_is_told(followed, tm
         await check_shown("4 of 4 compared", "unfinished", "first divergence at n2")
         first.discard()
         looks.append("from now on")
-        await check_shown("b.h5 was removed; shown is what was read of it before", "FAIL, INCOMPLETE", "n2")
+        await check_shown("b.h5 was removed; showing what was read before", "FAIL, INCOMPLETE", "n2")
 
     await followed(act)
 
@@ -100,7 +100,7 @@ async def test_a_finished_file_that_is_cut_off_and_copied_anew_is_shown(followed
         await check_shown("FAIL", "n2")
         whole = (path.parent / "c.h5").read_bytes()
         path.write_bytes(whole[:3000])
-        await check_shown("b.h5 was rewritten; shown is what was read of it before")
+        await check_shown("b.h5 was rewritten; showing what was read before")
         path.write_bytes(whole)
         await check_shown("b.h5 was rewritten, and is opened again", "FAIL", "n4")
 

@@ -109,7 +109,7 @@ async def test_another_key_takes_the_wish_back(held, settle, key):
         here = main.navigator.cursor
         assert FIRST not in main.message
         if key in {"escape", "backspace"}:
-            assert main.message == "nothing is waited for any more"
+            assert main.message == "no longer waiting"
         session.resume.set()
         await settle(pilot)
         assert main.navigator.cursor == here != 9

@@ -24,7 +24,7 @@ def test_a_name_a_part_and_a_pattern_lead_to_a_node(make_scene, name, row):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("relu", r"'relu' fits 6 nodes: 'block0/relu_2', .*"),
+        ("relu", r"'relu' matches 6 nodes: 'block0/relu_2', .*"),
         ("block2/rellu_10", "No node and no tensor is called .* Near names: 'block2/relu_10'.*"),
         ("[", "No node and no tensor is called"),
     ],

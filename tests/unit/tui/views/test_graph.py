@@ -78,7 +78,7 @@ def test_its_neighbours_are_those_of_the_reference_s_graph(scene):
 
 def test_nothing_is_said_of_what_it_adds_itself(scene):
     scene.navigator.go(row_of(scene, "b"))
-    assert go_to_worst_input(scene).startswith("not known: the reference alone has this node")
+    assert go_to_worst_input(scene).startswith("not known: only the reference has this node")
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def drawn(page, scene, width=79):
 def test_channels_so_far(reading):
     page = ChannelsView(ElementCursor())
     shown = drawn(page, reading)
-    assert "SO FAR: 50% of the tensor is read" in shown
+    assert "SO FAR: 50% of the tensor has been read" in shown
     assert "3 of 6 channels along dimension 1" in shown
     rows = [line.split() for line in shown.split("\n")[3:6]]
     assert next(word for word in rows[0] if word.isdigit()) == "2", "the worst of those that are known"
@@ -84,7 +84,7 @@ def test_a_map_of_all_channels_so_far(reading, look):
     page = MapView(cursor)
     page.next_form(reading)
     shown = drawn(page, reading)
-    assert "SO FAR: 50% of the tensor is read" in shown
+    assert "SO FAR: 50% of the tensor has been read" in shown
     assert "blank: not read yet" in shown
     assert "is being read .." in shown, "of the element under the cursor no value is known"
     assert (reading.ready.statistics.difference_map < 0).sum() == 3 * 12
@@ -102,7 +102,7 @@ def test_a_map_of_a_plane_so_far(reading, look, monkeypatch):
     cursor.jump(reading, "0,5,0,0")
     begun = look(reading, (0, 5, 0, 0), blocks=1)
     shown = drawn(page, begun)
-    assert "SO FAR: 33% of the plane is read" in shown
+    assert "SO FAR: 33% of the plane has been read" in shown
     assert "down: rows 0..2" in shown
     assert "right: columns 0..3" in shown
     assert "0..50" in shown, "the largest one of the plane: that of the tensor is not known"
