@@ -190,7 +190,7 @@ def cancelled_variance(node: Node, values: Mapping[str, np.ndarray], recorded: n
         factor = (normalized * right).sum(axes, keepdims=True) / np.square(right).sum(axes, keepdims=True)
         rest = np.linalg.norm(normalized - factor * right) / np.linalg.norm(normalized)
         error = (variance + epsilon) / np.square(factor) - epsilon - variance
-    if not np.isfinite(error).all() or not rest < _MAX_REST_BESIDE_FACTORS:
+    if not np.isfinite(error).all() or not rest < _BFLOAT16.unit:
         return None
     if np.ptp(error) < np.abs(error).max():  # errors of one sign and size: another epsilon, not rounding
         return None
@@ -203,8 +203,8 @@ def cancelled_variance(node: Node, values: Mapping[str, np.ndarray], recorded: n
     return None
 
 
-_MAX_REST_BESIDE_FACTORS = 2.0**-8
-"""Relative norm of what factors of rows leave unexplained: the rounding of results to bfloat16, and small scales."""
+_BFLOAT16 = next(short for short in SHORT_FORMATS if short.name == "bfloat16")
+"""The coarsest format of results. Rounding to it is what the factors of rows may leave unexplained."""
 
 
 def _statistics_along_other_axes(
