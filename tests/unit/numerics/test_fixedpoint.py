@@ -326,6 +326,15 @@ def test_the_text_shifts_as_the_formula_does(values, bits, name):
     assert eval(ROUNDINGS[name].shift_text, found).tolist() == fixedpoint.shift_right(values, bits, name).tolist()  # noqa: S307
 
 
+@pytest.mark.parametrize("bits", range(4))
+@pytest.mark.parametrize("name", [name for name, row in ROUNDINGS.items() if row.shift_text])
+def test_the_text_shifts_small_ties_as_the_formula_does(name, bits):
+    values, amount = np.arange(-24, 25), np.int64(bits)
+    names = {"np": np, "v": values, "bits": amount, "half": (np.int64(1) << amount) >> 1}
+    shifted = fixedpoint.shift_right(values, bits, name)
+    np.testing.assert_array_equal(eval(ROUNDINGS[name].shift_text, names), shifted)  # noqa: S307
+
+
 @pytest.mark.parametrize("name", list(EXACT))
 @pytest.mark.parametrize("value", HARD)
 def test_hard_cases_are_exact(name, value):
