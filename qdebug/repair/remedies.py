@@ -316,20 +316,19 @@ class _Trials:
 def _choose_greedily(names: Sequence[str], gain_of: Callable[[Sequence[str]], float], max_names: int) -> list[str]:
     """Choose a few names: the first one, then repeatedly the one that gains most in addition to those chosen.
 
-    Each round only tries the better half of the candidates of the previous round. The choice ends before a name that
-    gains little.
+    Two names may gain only together, so names that add little are left out at the end, and none before.
     """
     chosen_names, candidates = [names[0]], [*names[1:]]
-    best = gain_of(chosen_names)
+    prefix_gains = [gain_of(chosen_names)]
     while candidates and len(chosen_names) < max_names:
         gains = {name: gain_of([*chosen_names, name]) for name in candidates}
         ranked = sorted(candidates, key=gains.__getitem__, reverse=True)
-        if gains[ranked[0]] < best + REMEDY_MIN_GAIN:
-            break
         chosen_names.append(ranked[0])
-        best = gains[ranked[0]]
-        candidates = ranked[1 : (len(ranked) + 1) // 2]
-    return chosen_names
+        prefix_gains.append(gains[ranked[0]])
+        candidates = ranked[1:]
+    best = max(prefix_gains)
+    count = next(count for count, gain in enumerate(prefix_gains, 1) if gain > best - REMEDY_MIN_GAIN)
+    return chosen_names[:count]
 
 
 def _spread_places(places: Sequence[tuple[int, int]], max_places: int, worst_index: int) -> list[tuple[int, int]]:

@@ -52,7 +52,7 @@ def mistake_of(
     if recording.graph.tensors[tensor].quant is not None or not places:
         return None
     candidates: dict[str, tuple[Mistake, _Fit]] | None = None  # by the text of the mistake
-    is_wrong = False
+    is_wrong, fit_of_right = False, _Fit.IN_FLOAT32
     try:
         for place in places:
             form, opset, values = form_of_output(recording, node, tensor, place)
@@ -62,6 +62,8 @@ def mistake_of(
             with recorded_limits(recording, place), np.errstate(all="ignore"):
                 right_result = run_node(form, values, opset)[tensor if tensor in form.outputs else form.outputs[0]]
                 is_wrong = is_wrong or not _is_correct_up_to_rounding(form, values, opset, right_result, recorded)
+                no_mistake = Mistake(likely="", node=form, values={})
+                fit_of_right = min(fit_of_right, _fit_of(no_mistake, values, recorded, opset, right_result))
                 fitting_here: dict[str, tuple[Mistake, _Fit]] = {}
                 for each in chain(mistakes(form, values, opset), _mistakes_of_scales(recording, form, values)):
                     fits_so_far = (each, _Fit.IN_FLOAT32) if candidates is None else candidates.get(each.likely)
@@ -80,6 +82,8 @@ def mistake_of(
     if not (is_wrong or or_right):  # every mistake without an effect reproduces a right output
         return None
     closest = max((fit for _, fit in (candidates or {}).values()), default=_Fit.NONE)
+    if closest <= fit_of_right and not or_right:  # the right result fits as well
+        return None
     fitting = [each for each, fit in (candidates or {}).values() if fit is closest]
     # Prefer mistakes that determine all elements of the result.
     fitting_mistakes = [each for each in fitting if not each.determined] or fitting

@@ -103,8 +103,15 @@ def test_nothing_is_tried_where_all_is_well():
     assert with_remedies(session, result) is result
 
 
-def test_a_node_that_gains_little_beside_the_others_is_not_left_in_float():
-    gains = {("a",): 2.0, ("a", "b"): 3.0, ("a", "c"): 9.0, ("a", "d"): 5.0, ("a", "c", "d"): 9.2}
-    assert _choose_greedily("abcd", lambda names: gains[tuple(names)], 3) == ["a", "c"]
-    assert _choose_greedily("abcd", lambda names: (gains | {("a", "c", "d"): 9.8})[tuple(names)], 3) == ["a", "c", "d"]
-    assert _choose_greedily("abcd", lambda names: (gains | {("a",): 8.8})[tuple(names)], 3) == ["a"]
+@pytest.mark.parametrize(
+    ("gains", "chosen"),
+    [
+        ({"a": 2.0, "ab": 3.0, "ac": 9.0, "ad": 5.0, "acd": 9.2, "acb": 9.1}, ["a", "c"]),
+        ({"a": 2.0, "ab": 3.0, "ac": 9.0, "ad": 5.0, "acd": 11.0, "acb": 9.1}, ["a", "c", "d"]),
+        ({"a": 8.8, "ab": 3.0, "ac": 9.0, "ad": 5.0, "acd": 9.2, "acb": 9.1}, ["a"]),
+        ({"a": 8.5, "ab": 8.4, "ac": 9.0, "ad": 6.0, "acb": 9.1, "acd": 14.2}, ["a", "c", "d"]),
+    ],
+    ids=["two", "three", "one", "two that gain only together"],
+)
+def test_nodes_that_add_little_are_not_left_in_float(gains, chosen):
+    assert _choose_greedily("abcd", lambda names: gains["".join(names)], 3) == chosen
