@@ -6,13 +6,14 @@ A fingerprint is the JSON that `qdebug probe -o FILE.json` writes. qdebug includ
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
+from qdebug.arithmetic.floats.search import Placement, parse_placement, placement_clauses
 from qdebug.errors import UsageError
 from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.regular_file import read_regular
@@ -27,6 +28,8 @@ __all__ = [
     "fingerprint_name",
     "packaged",
 ]
+
+_Answer = TypeVar("_Answer")
 
 FORMAT, VERSION = "qdebug.probe", 1
 VERDICTS = ("differs", "first", "second", "same")
@@ -82,6 +85,8 @@ class Fingerprint(JsonObject):
         kinds: The variants that explain each kind, by keys as in `Arithmetic.variants`. Kinds that no variant explains
             are missing.
         titles: Title of each kind, by the same keys.
+        roundings: The placements of roundings that explain float operators, by operator and format: `("Add",
+            "float16")`. Empty if they were not probed.
     """
 
     json_keys = "name about"
@@ -91,6 +96,7 @@ class Fingerprint(JsonObject):
     about: str
     kinds: Mapping[str, tuple[Variant, ...]]
     titles: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    roundings: Mapping[tuple[str, str], tuple[Placement, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,27 +111,27 @@ class FingerprintComparison(JsonObject):
 
     @property
     def kinds(self) -> tuple[KindDifference, ...]:
-        """The comparison of each kind of node for which either fingerprint has an arithmetic, differences first."""
-        differences = [self._difference(key) for key in dict.fromkeys((*self.first.kinds, *self.second.kinds))]
+        """The comparison of each kind of node and float operator that is explained in either, differences first."""
+        first, second = self.first, self.second
+        differences = [
+            _compare_answers(
+                first.titles.get(key) or second.titles.get(key) or key,
+                first.kinds.get(key, ()),
+                second.kinds.get(key, ()),
+                lambda variants: describe(variants[0]),
+            )
+            for key in dict.fromkeys((*first.kinds, *second.kinds))
+        ]
+        differences += [
+            _compare_answers(
+                f"{op} {short}",
+                first.roundings.get((op, short), ()),
+                second.roundings.get((op, short), ()),
+                partial(_describe_placements, short),
+            )
+            for op, short in dict.fromkeys((*first.roundings, *second.roundings))
+        ]
         return tuple(sorted(differences, key=lambda difference: VERDICTS.index(difference.verdict)))
-
-    def _difference(self, key: str) -> KindDifference:
-        first_variants, second_variants = (side.kinds.get(key, ()) for side in (self.first, self.second))
-        shared = tuple(variant for variant in first_variants if variant in second_variants)
-        verdict = (
-            "same"
-            if shared
-            else "differs"
-            if first_variants and second_variants
-            else "first"
-            if first_variants
-            else "second"
-        )
-        first_text, second_text = (
-            describe((shared or variants)[0]) if variants else None for variants in (first_variants, second_variants)
-        )
-        title = self.first.titles.get(key) or self.second.titles.get(key) or key
-        return KindDifference(title=title, verdict=verdict, first=first_text, second=second_text)
 
     def counted(self, verdict: str) -> int:
         """Return the number of kinds with a given verdict."""
@@ -142,6 +148,30 @@ class FingerprintComparison(JsonObject):
         if self.counted("differs"):
             return 1
         return 0 if self.counted("same") else 3
+
+
+def _compare_answers(
+    title: str, first: Sequence[_Answer], second: Sequence[_Answer], words: Callable[[Sequence[_Answer]], str]
+) -> KindDifference:
+    """Compare the answers of two fingerprints for a kind of node or a float operator.
+
+    Args:
+        title: Its title.
+        first: The answers of the first that cannot be told apart. Empty if it has none.
+        second: The answers of the second.
+        words: Describes answers that cannot be told apart.
+    """
+    shared = [answer for answer in first if answer in second]
+    verdict = "same" if shared else "differs" if first and second else "first" if first else "second"
+    first_text, second_text = (words(shared or answers) if answers else None for answers in (first, second))
+    return KindDifference(title=title, verdict=verdict, first=first_text, second=second_text)
+
+
+def _describe_placements(short: str, placements: Sequence[Placement]) -> str:
+    """Describe the first of several placements, without the rounding of ties if they differ in it."""
+    first = placements[0]
+    ties = all(each.rounding == first.rounding for each in placements if each.edges == first.edges)
+    return ", ".join(placement_clauses(first, short, ties=ties))
 
 
 def _describe_run(run: Mapping[str, Any]) -> str:
@@ -234,11 +264,13 @@ def _parse_probe(name: str, content: bytes) -> Fingerprint:
             _checked_entry(run, key, kind, kind())
         titles = {str(_checked_entry(entry, "key")): str(_checked_entry(entry, "title")) for entry in entries}
         backend, kinds = str(_checked_entry(run, "backend")), dict(_explained_kinds(entries))
+        roundings = dict(_explained_roundings(_checked_entry(document, "roundings", list, [])))
     except ValueError as error:
         raise UsageError(f"The fingerprint {name!r} is damaged: {error}.", hint=_HINT) from None
     except UsageError as error:
         raise UsageError(f"The fingerprint {name!r} is damaged: {error.message}", hint=_HINT) from None
-    return Fingerprint(name=name, backend=backend, about=_describe_run(run), kinds=kinds, titles=titles)
+    about = _describe_run(run)
+    return Fingerprint(name=name, backend=backend, about=about, kinds=kinds, titles=titles, roundings=roundings)
 
 
 def _checked_entry(holder: Any, key: str, kind: type = object, default: object = None) -> Any:
@@ -259,3 +291,11 @@ def _explained_kinds(entries: list[Any]) -> Iterator[tuple[str, tuple[Variant, .
     for entry in entries:
         if _checked_entry(entry, "status") == "explained":
             yield str(entry["key"]), tuple(parse_variant(str(text)) for text in _checked_entry(entry, "variants", list))
+
+
+def _explained_roundings(entries: list[Any]) -> Iterator[tuple[tuple[str, str], tuple[Placement, ...]]]:
+    for entry in entries:
+        texts = _checked_entry(entry, "placements", list)
+        if _checked_entry(entry, "status") == "explained" and texts:
+            key = str(_checked_entry(entry, "op")), str(_checked_entry(entry, "format"))
+            yield key, tuple(parse_placement(str(text)) for text in texts)

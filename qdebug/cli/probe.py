@@ -30,6 +30,11 @@ to a tie, with scales that are powers of two and scales that are not, odd zero p
 and every pair of codes for sums and products. Arithmetics that still agree form a
 class.
 
+Float operators run in float16 and in bfloat16 on random numbers (--kind float16,
+--kind bfloat16). qdebug names where each one rounds: how it rounds its result, and
+which intermediate results inside it are rounded too. An answer is given only if it
+reproduces every bit of two runs on different numbers.
+
 The answer holds for this version on this processor; the same package computes
 differently on other processors. With -o FILE.json the answer is a fingerprint, and
 --compare shows the differences between two versions, processors or runtimes."""
@@ -39,11 +44,13 @@ examples:
   qdebug probe --backend onnxruntime
   qdebug probe --backend onnxruntime:opt=all --kind conv --kind add
   qdebug probe --backend litert:kernels=builtin -o today.json
+  qdebug probe --backend openvino:precision=f32 --kind bfloat16
   qdebug probe --compare litert-2.3.0-builtin-avx2 today.json
   qdebug record net.onnx --backend interpreter:arithmetic=ort-mlas --inputs x.npz -o twin.h5
 
-exit codes: 0 every kind that ran is explained, 1 a kind is unexplained, 2 nothing
-could be run, 3 no answer: the backend computes all kinds in floating point.
+exit codes: 0 every kind that ran is explained, 1 a kind or a float operator is
+unexplained, 2 nothing could be run, 3 no answer: the backend computes all kinds of
+quantized nodes in floating point, and no rounding of a float operator is named.
 With --compare: 0 no kind differs, 1 a kind differs, 3 no kind is in both."""
 
 
@@ -78,7 +85,10 @@ def fill_parser(parser: Parser) -> None:
         help="compare two fingerprints: files of -o FILE.json, or names from `qdebug help arithmetics`",
     )
     parser.add_argument(
-        "--kind", action="append", metavar="KIND", help="probe only this kind of node; may be given several times"
+        "--kind",
+        action="append",
+        metavar="KIND",
+        help="probe only this kind of node, or float operators in float16 or bfloat16; may be given several times",
     )
     parser.add_argument(
         "--all",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from qdebug.arithmetic.fingerprints import FingerprintComparison
 from qdebug.arithmetic.presets import known_presets
 from qdebug.plural import agreeing
@@ -13,28 +15,45 @@ from qdebug.probe.run import ProbeEntry, ProbeResult
 __all__ = [
     "KIND_TITLES",
     "PRESET_TITLES",
+    "ROUNDING_TITLES",
     "comparison_headline",
     "comparison_rows",
     "headline",
     "kind_rows",
     "notes",
     "preset_rows",
+    "rounding_rows",
 ]
 
 KIND_TITLES = ("class", "match", "status", "nodes of kind", "arithmetic", "runner-up", "known as")
 """Headings of the table of kinds."""
 PRESET_TITLES = ("arithmetic", "fits", "conflicts", "how it is known")
 """Headings of the table of presets."""
+ROUNDING_TITLES = ("status", "operator", "format", "rounding")
+"""Headings of the table of float roundings."""
 
 _PRESETS_SHOWN = 5
 _LIST_LIMIT = 140
 
 
 def headline(result: ProbeResult) -> str:
-    """Return one sentence that names the known arithmetic that the backend uses, if any."""
+    """Return one sentence that names the known arithmetic that the backend uses, if any, and counts float roundings."""
+    rounded = [entry for entry in result.roundings if entry.status != "not_run"]
+    named_count = sum(entry.status == "explained" for entry in rounded)
+    roundings_text = f"roundings of {named_count} of {len(rounded)} float operators named" if rounded else ""
     ran = [entry for entry in result.entries if entry.status in ("explained", "mixed", "unexplained")]
     if not ran:
-        return "no probe could be run and explained"
+        return roundings_text or "no probe could be run and explained"
+    return "; ".join(filter(None, (_kinds_headline(result, ran), roundings_text)))
+
+
+def _kinds_headline(result: ProbeResult, ran: Sequence[ProbeEntry]) -> str:
+    """Return the part of the headline on quantized nodes.
+
+    Args:
+        result: The result.
+        ran: The kinds that ran on codes.
+    """
     explained_count = sum(entry.status != "unexplained" for entry in ran)
     count_text = f"{explained_count} of {len(ran)} kinds of node reproduced bit for bit"
     consistent_scores = [score for score in result.scores if score.stands]
@@ -83,6 +102,19 @@ def preset_rows(result: ProbeResult, *, everything: bool = False) -> list[tuple[
             f"{known_presets()[score.name].provenance}: {known_presets()[score.name].about}",
         )
         for score in scores
+    ]
+
+
+def rounding_rows(result: ProbeResult) -> list[tuple[str, ...]]:
+    """Return the rows of the table of float roundings, as safe texts under `ROUNDING_TITLES`."""
+    return [
+        (
+            entry.status.replace("_", " "),
+            safe_text(entry.op),
+            entry.short,
+            safe_text(entry.words or entry.reason or numbers.MISSING),
+        )
+        for entry in result.roundings
     ]
 
 

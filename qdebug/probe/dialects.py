@@ -7,18 +7,18 @@ PyTorch has no bilinear resize without an offset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from qdebug.model import AttrValue, Graph, QuantParams
+from qdebug.model import AttrValue, Graph, Node, QuantParams
 from qdebug.model.quant import is_same_scale
 from qdebug.probe.models import NetBuilder, ProbeModel
 
-__all__ = ["translate_to_pt2e", "translate_to_qdq", "translate_to_tflite"]
+__all__ = ["translate_floats_to_pytorch", "translate_to_pt2e", "translate_to_qdq", "translate_to_tflite"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,14 +100,60 @@ def translate_to_pt2e(model: ProbeModel) -> ProbeModel | None:
     return _make_foreign_model(net)
 
 
+def translate_floats_to_pytorch(model: ProbeModel) -> ProbeModel:
+    """Return a network of float operators with PyTorch's operators. Its tensors keep their names.
+
+    Args:
+        model: The network with ONNX operators, from `rounding_model`.
+    """
+    return _with_foreign_nodes(model, [_to_aten_node(node, model) for node in model.graph.nodes])
+
+
+_ATEN_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        **{op: f"aten.{op.lower()}.Tensor" for op in ("Add", "Sub", "Mul", "Div")},
+        **{op: f"aten.{op.lower()}.default" for op in ("Sqrt", "Sigmoid", "Tanh", "Erf", "Gelu")},
+        "Cast": "aten._to_copy.default",
+        "MatMul": "aten.mm.default",
+        "Gemm": "aten.addmm.default",
+        "Conv": "aten.conv2d.default",
+        "ReduceMean": "aten.mean.dim",
+        "Softmax": "aten.softmax.int",
+        "LayerNormalization": "aten.layer_norm.default",
+        "RMSNormalization": "aten.rms_norm.default",
+    }
+)
+"""PyTorch's operators by the operators of ONNX, for networks of floats."""
+
+
+def _to_aten_node(node: Node, model: ProbeModel) -> Node:
+    """Return a float node with PyTorch's operator, order of inputs and attributes."""
+    inputs = (node.inputs[2], *node.inputs[:2]) if node.op == "Gemm" else node.inputs
+    attrs: dict[str, AttrValue] = {}
+    if node.op == "Cast":
+        attrs = {"dtype": model.graph.tensors[node.outputs[0]].dtype or ""}
+    elif node.op == "ReduceMean":
+        attrs = {"dim": node.attrs["axes"], "keepdim": bool(node.attrs["keepdims"])}
+    elif node.op == "Softmax":
+        attrs = {"dim": node.attrs["axis"]}
+    elif node.op in ("LayerNormalization", "RMSNormalization"):
+        attrs = {"normalized_shape": model.constants[node.inputs[1]].shape, "eps": node.attrs["epsilon"]}
+    return Node(name=node.name, op=_ATEN_NAMES[node.op], inputs=inputs, outputs=node.outputs, attrs=attrs)
+
+
 def _make_foreign_model(net: NetBuilder) -> ProbeModel | None:
     """Return the finished network, without a version of ONNX's operator set; None if it has no nodes."""
     if not net.nodes:
         return None
     model = net.build()
+    return _with_foreign_nodes(model, model.graph.nodes)
+
+
+def _with_foreign_nodes(model: ProbeModel, nodes: Sequence[Node]) -> ProbeModel:
+    """Return a network with other nodes, without a version of ONNX's operator set."""
     graph = model.graph
     foreign_graph = Graph(
-        graph.nodes, tensors=graph.tensors.values(), inputs=graph.inputs, outputs=graph.outputs, name=graph.name
+        nodes, tensors=graph.tensors.values(), inputs=graph.inputs, outputs=graph.outputs, name=graph.name
     )
     return replace(model, graph=foreign_graph)
 

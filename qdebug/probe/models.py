@@ -70,6 +70,7 @@ class NetBuilder:
 
     kind: str
     title: str
+    opset: int = 14  # the first with HardSwish; from 18 on, axes of means are inputs
     nodes: list[Node] = field(default_factory=list)
     infos: list[TensorInfo] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
@@ -106,10 +107,11 @@ class NetBuilder:
         domain: str = "",
         quant: QuantParams | None = None,
         shape: tuple[int, ...] | None = None,
+        output: str = "",
         **attrs: AttrValue,
     ) -> str:
         """Add a node and return the name of its output, which has the given dtype."""
-        name = f"y{len(self.nodes)}"
+        name = output or f"y{len(self.nodes)}"
         node = Node(name=f"n{len(self.nodes)}", op=op, inputs=inputs, outputs=(name,), attrs=attrs, domain=domain)
         self.nodes.append(node)
         self.infos.append(TensorInfo(name=name, shape=shape, dtype=dtype.name, quant=quant))
@@ -125,7 +127,7 @@ class NetBuilder:
             inputs=tuple(self.feed),
             outputs=outputs,
             name=f"probe: {self.title}",
-            opset={"": 14, DOMAIN: 1},  # 14 is the first with HardSwish; from 18 on, axes of means are inputs
+            opset={"": self.opset, DOMAIN: 1},
         )
         return ProbeModel(kind=self.kind, title=self.title, graph=graph, constants=self.constants, feed=self.feed)
 

@@ -24,11 +24,13 @@ from qdebug.backends.protocol import Backend
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.compare.measure.recordings import as_compared
-from qdebug.errors import KernelError, QdebugError, UsageError
+from qdebug.errors import BackendError, KernelError, QdebugError, UsageError
 from qdebug.model import MemoryRecording, Recording, RunInfo, operators
 from qdebug.model.json_object import JsonObject, SchemaPart
-from qdebug.probe.dialects import translate_to_pt2e, translate_to_qdq, translate_to_tflite
+from qdebug.probe.dialects import translate_floats_to_pytorch, translate_to_pt2e, translate_to_qdq, translate_to_tflite
 from qdebug.probe.models import PROBED, ProbeModel, probe_models
+from qdebug.probe.rounding_models import ROUNDED_FORMATS, ROUNDED_OPS
+from qdebug.probe.roundings import RoundingEntry, probe_rounding
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.run import one_thread
@@ -209,13 +211,15 @@ class ProbeResult(JsonObject):
     Args:
         run: Facts of the runs.
         entries: One for each kind of node and types.
+        roundings: One for each float operator and 16-bit format.
     """
 
     json_format = "probe"
-    json_keys = "backend=run summary kinds=entries presets=scores"
+    json_keys = "backend=run summary kinds=entries presets=scores roundings"
 
     run: RunInfo
     entries: tuple[ProbeEntry, ...]
+    roundings: tuple[RoundingEntry, ...] = ()
 
     @property
     def summary(self) -> Annotated[Mapping[str, int], SchemaPart(required=[*STATUSES])]:
@@ -237,13 +241,13 @@ class ProbeResult(JsonObject):
     def exit_code(self) -> int:
         """Exit code of `qdebug probe`.
 
-        It is 2 if nothing ran; 3 if everything that ran was computed in floating point; 1 if a kind that ran is not
-        explained; 0 in all other cases.
+        It is 2 if nothing ran; 3 if all quantized nodes that ran were computed in floating point, and no float operator
+        is explained; 1 if a kind or float operator that ran is not explained; 0 in all other cases.
         """
-        statuses = {entry.status for entry in self.entries}
-        if statuses <= {"failed"}:
+        statuses = {entry.status for entry in self.entries} | {entry.status for entry in self.roundings}
+        if statuses <= {"failed", "not_run"}:
             return 2
-        if statuses <= {"failed", "unfused"}:
+        if statuses <= {"failed", "not_run", "unfused", "in_band"}:
             return 3
         return 1 if "unexplained" in statuses else 0
 
@@ -260,7 +264,7 @@ def run_probe(
     Args:
         backend: Name of the backend.
         options: Options of the backend.
-        kinds: Kinds of nodes to probe. All if empty.
+        kinds: Kinds of nodes to probe, or formats in which to probe float operators. All if empty.
         on_progress: Called with (done, total, label).
 
     Raises:
@@ -268,20 +272,27 @@ def run_probe(
         MissingExtraError: A package that the backend, or making models for it, needs is not installed.
     """
     for kind in kinds:
-        if kind not in PROBED:
+        if kind not in (*PROBED, *ROUNDED_FORMATS):
             raise UsageError(
-                f"Nodes of kind {kind!r} cannot be probed; probed kinds are {', '.join(PROBED)}.",
+                f"Nodes of kind {kind!r} cannot be probed; probed kinds are {', '.join((*PROBED, *ROUNDED_FORMATS))}.",
                 hint="Leave --kind out to probe all of them.",
             )
     chosen = load_backend(backend)
+    quantized_kinds = [kind for kind in kinds or PROBED if kind in PROBED]
     models = [
-        translated for model in probe_models(kinds) if (translated := _translate_for_backend(chosen, model)) is not None
+        translated
+        for model in (probe_models(quantized_kinds) if quantized_kinds else ())
+        if (translated := _translate_for_backend(chosen, model)) is not None
     ]
+    operators_in_formats = [
+        (op, short) for short in ROUNDED_FORMATS if not kinds or short in kinds for op in ROUNDED_OPS
+    ]
+    total = len(models) + len(operators_in_formats)
     entries: list[ProbeEntry] = []
     info: RunInfo | None = None
     for finished, model in enumerate(models):
         if on_progress is not None:
-            on_progress(finished, len(models), model.title)
+            on_progress(finished, total, model.title)
         entry, run = _probe_model(chosen, model, options or {})
         # A backend without this quantized operator may support the same computation in QDQ form.
         if entry.status in _NO_ANSWER and _model_suffix(chosen) == ".onnx":
@@ -289,9 +300,16 @@ def run_probe(
             entry, run = (entry, run) if qdq_entry.status in _NO_ANSWER else (qdq_entry, qdq_run)
         info = info or run
         entries.append(entry)
+    roundings: list[RoundingEntry] = []
+    runner = _FloatRunner(chosen, options or {})
+    for finished, (op, short) in enumerate(operators_in_formats, len(models)):
+        if on_progress is not None:
+            on_progress(finished, total, f"{op} {short}")
+        roundings.append(probe_rounding(op, short, runner))
     if on_progress is not None:
-        on_progress(len(models), len(models), "")
-    return ProbeResult(run=info or RunInfo(backend=backend, options=dict(options or {})), entries=tuple(entries))
+        on_progress(total, total, "")
+    run_info = info or runner.info or RunInfo(backend=backend, options=dict(options or {}))
+    return ProbeResult(run=run_info, entries=tuple(entries), roundings=tuple(roundings))
 
 
 _NO_ANSWER = ("failed", "unfused")
@@ -311,7 +329,49 @@ def _probe_model(backend: Backend, model: ProbeModel, options: Mapping[str, str]
         except QdebugError as error:
             return ProbeEntry(kind=model.kind, title=model.title, status="failed", reason=error.message), None
         with opened_recording(Path(folder, _RECORDED)) as recording:
-            return _make_entry(model, recording), replace(recording.info, model="", model_sha256="")
+            return _make_entry(model, recording), _without_model(recording.info)
+
+
+class _FloatRunner:
+    """Runs networks of float operators on a backend.
+
+    Args:
+        backend: The backend.
+        options: Its options.
+    """
+
+    def __init__(self, backend: Backend, options: Mapping[str, str]) -> None:
+        self._backend, self._options = backend, options
+        self.info: RunInfo | None = None
+        """Facts of the first run that succeeded."""
+
+    def __call__(self, model: ProbeModel) -> Mapping[str, np.ndarray]:
+        """Run a network, and return its recorded results by name.
+
+        Raises:
+            QdebugError: The backend cannot run the network, or its output was not recorded.
+        """
+        suffix, (output,) = _model_suffix(self._backend), model.graph.outputs
+        if suffix == ".pt2":
+            model = translate_floats_to_pytorch(model)
+        elif suffix in _TRANSLATIONS:
+            raise BackendError(f"{suffix} models of operators in {model.kind} are not written")
+        with tempfile.TemporaryDirectory(prefix="qdebug-probe-") as folder:
+            _record(self._backend, model, self._options, Path(folder))
+            with opened_recording(Path(folder, _RECORDED)) as recording:
+                self.info = self.info or _without_model(recording.info)
+                names = [name for node in model.graph.nodes for name in node.outputs if recording.has(name, 0, 0)]
+                results = {name: np.array(recording.load(name, 0, 0)) for name in names}
+                renamed_output = next(iter(recording.graph.outputs), output)  # PyTorch names the results of a program
+                if output not in results and recording.has(renamed_output, 0, 0):
+                    results[output] = np.array(recording.load(renamed_output, 0, 0))
+        if output not in results:
+            raise BackendError("the result was not recorded")
+        return results
+
+
+def _without_model(info: RunInfo) -> RunInfo:
+    return replace(info, model="", model_sha256="")
 
 
 def _model_suffix(backend: Backend) -> str:

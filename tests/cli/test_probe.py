@@ -68,6 +68,79 @@ def test_two_fingerprints_are_compared(capsys, tmp_path):
     assert plain["summary"] == {"differs": 2, "first": 33, "second": 0, "same": 0}
 
 
+PLANTED = {
+    "Cast:bfloat16": "result=zero;sat",
+    "Cast:float16": "result=away;flush;sat",
+    "Add:float16": "result=zero",
+    "Sub:float16": "result=away",
+    "Mul:bfloat16": "result=even;flush",
+    "Div:bfloat16": "result=down",
+    "Tanh:float16": "result=out",
+    "Erf:bfloat16": "result=zero",
+    "Gelu:float16": "the erf=even;result=even",
+    "MatMul:bfloat16": "result=zero",
+    "Gemm:float16": "the sum before the bias=even;result=even",
+    "Conv:bfloat16": "the sum before the bias=zero;result=even",
+    "ReduceMean:float16": "result=zero",
+    "Softmax:bfloat16": "the exponentials=even;result=even",
+    "Softmax:float16": "the sum of exponentials=even;result=even",
+    "LayerNormalization:bfloat16": "the mean=even;the normalized values=even;result=zero",
+    "LayerNormalization:float16": "the inverse root=even;result=even",
+    "RMSNormalization:bfloat16": "the squares=even;result=even",
+    "RMSNormalization:float16": "the inverse root=zero;result=even",
+}
+
+
+def test_planted_roundings_come_back(capsys, tmp_path):
+    lines = [f'"{key}" = "{placement}"' for key, placement in PLANTED.items()]
+    header = 'format = "qdebug.arithmetic"\nversion = 1\nname = "planted"\nbase = "onnx-spec"\n'
+    path = tmp_path / "planted.toml"
+    path.write_text(header + "\n[roundings]\n" + "\n".join(lines))
+    kinds = ("--kind", "float16", "--kind", "bfloat16")
+    mine, spec = tmp_path / "mine.json", tmp_path / "spec.json"
+    assert main(["probe", "--backend", f"interpreter:rounding={path}", *kinds, "-o", str(mine)]) == 0
+    plain = json.loads(mine.read_text())
+    jsonschema.validate(plain, load_schema("probe"))
+    assert plain["kinds"] == []
+    entries = {f"{entry['op']}:{entry['format']}": entry for entry in plain["roundings"]}
+    assert {key: entries[key]["placement"] for key in PLANTED} == PLANTED
+    assert all(entry["confirmed"] for entry in entries.values())
+    assert main(["probe", "--backend", "interpreter", "--kind", "float16", "-o", str(spec)]) == 0
+    capsys.readouterr()
+    assert main(["probe", "--compare", str(mine), str(spec), "--json"]) == 1
+    differences = {kind["title"]: kind for kind in json.loads(capsys.readouterr().out)["kinds"]}
+    assert differences["Add float16"]["verdict"] == "differs"
+    assert differences["Add float16"]["first"] == "results truncated to float16"
+    assert differences["Add float16"]["second"] == "results rounded to nearest, ties to even to float16"
+    assert differences["Add bfloat16"]["verdict"] == "first"
+    assert differences["Div float16"] == {
+        "title": "Div float16",
+        "verdict": "same",
+        "first": "results rounded to nearest to float16",
+        "second": "results rounded to nearest to float16",
+    }
+
+
+def test_onnxruntime_rounds_float16_once(capsys, tmp_path):
+    pytest.importorskip("onnxruntime")
+    target = tmp_path / "ort.json"
+    assert main(["probe", "--backend", "onnxruntime", "--kind", "float16", "-o", str(target)]) == 0
+    entries = {entry["op"]: entry for entry in json.loads(target.read_text())["roundings"]}
+    assert {entry["format"] for entry in entries.values()} == {"float16"}
+    for op in ("Cast", "Add", "Sub", "Mul", "Div", "Sqrt", "MatMul", "Gemm"):
+        assert (entries[op]["status"], entries[op]["placement"]) == ("explained", "result=even")
+    assert not [op for op, entry in entries.items() if entry["status"] == "unexplained"]
+
+
+def test_what_a_backend_does_not_run_is_no_error(capsys):
+    pytest.importorskip("onnxruntime")
+    assert main(["probe", "--backend", "onnxruntime", "--kind", "bfloat16"]) == 0
+    out = capsys.readouterr().out
+    assert "float roundings" in out
+    assert re.search(r"not run +Add +bfloat16\n    ONNX Runtime refused the model: Could not find", out)
+    assert re.search(r"explained +Cast +bfloat16\n    results rounded to nearest, ties to even to bfloat16", out)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -82,6 +155,19 @@ def test_two_fingerprints_are_compared(capsys, tmp_path):
                 {**EMPTY, "kinds": [{"status": "explained", "key": "conv", "title": "t", "variants": ["form=no"]}]}
             ),
             "is damaged: The arithmetic has an unknown form 'no'",
+        ),
+        (json.dumps({**EMPTY, "kinds": [], "roundings": {}}), "is damaged: its 'roundings' is dict; expected list"),
+        (
+            json.dumps(
+                {
+                    **EMPTY,
+                    "kinds": [],
+                    "roundings": [
+                        {"status": "explained", "op": "Add", "format": "float16", "placements": ["result=no"]}
+                    ],
+                }
+            ),
+            "is damaged: 'result=no' cannot be parsed as a placement",
         ),
     ],
 )

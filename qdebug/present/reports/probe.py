@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qdebug.arithmetic.fingerprints import FingerprintComparison
 from qdebug.present import numbers, probed, sentences
-from qdebug.present.reports.document import Document, FactList, Grid, Item, Items, Title
+from qdebug.present.reports.document import Document, FactList, Grid, Item, Items, Section, Title
 from qdebug.present.text import safe_text
 from qdebug.probe.run import ProbeResult
 
@@ -36,6 +36,17 @@ def probe_document(result: ProbeResult, *, everything: bool = False) -> Document
             right=frozenset({1}),
         ),
         Items.of(probed.notes(result), style="dim"),
+        *_roundings(result),
+    ]
+
+
+def _roundings(result: ProbeResult) -> Document:
+    """Return the section on float operators, or nothing if none was probed."""
+    if not result.roundings:
+        return []
+    return [
+        Section("float roundings"),
+        Grid(titles=probed.ROUNDING_TITLES, rows=probed.rounding_rows(result), below={3: ""}),
     ]
 
 

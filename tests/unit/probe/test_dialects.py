@@ -7,8 +7,9 @@ from qdebug.arithmetic.fingerprints import packaged
 from qdebug.arithmetic.presets import known_presets
 from qdebug.backends import load_backend
 from qdebug.errors import MissingExtraError
-from qdebug.probe.dialects import translate_to_pt2e, translate_to_qdq, translate_to_tflite
+from qdebug.probe.dialects import translate_floats_to_pytorch, translate_to_pt2e, translate_to_qdq, translate_to_tflite
 from qdebug.probe.models import probe_models
+from qdebug.probe.rounding_models import ROUNDED_OPS, rounding_model
 from qdebug.probe.run import run_probe
 from qdebug.replay import run_graph
 
@@ -116,3 +117,25 @@ def test_each_fingerprint_is_a_preset_that_is_measured():
         assert set(known_presets()[name].variants) == set(found.kinds)
         for key, variants in found.kinds.items():
             assert known_presets()[name].variants[key] in variants
+
+
+@pytest.mark.parametrize("op", ROUNDED_OPS)
+def test_float_operators_keep_their_tensors_in_pytorch(op):
+    model = rounding_model(op, "bfloat16")
+    translated = translate_floats_to_pytorch(model)
+    assert [node.outputs for node in translated.graph.nodes] == [node.outputs for node in model.graph.nodes]
+    assert translated.graph.outputs == model.graph.outputs
+    assert not translated.graph.opset
+    for node, original in zip(translated.graph.nodes, model.graph.nodes, strict=True):
+        assert sorted(node.inputs) == sorted(original.inputs)
+        assert node.op.startswith("aten.")
+
+
+def test_pytorch_rounds_float_operators_once():
+    pytest.importorskip("torch")
+    pytest.importorskip("torchao")
+    result = run_probe("torch", kinds=["bfloat16"])
+    entries = {entry.op: entry for entry in result.roundings}
+    assert not [entry for entry in result.roundings if entry.status in ("not_run", "unexplained")]
+    for op in ("Cast", "Add", "Gemm", "Conv", "ReduceMean", "Softmax", "LayerNormalization", "RMSNormalization"):
+        assert (op, entries[op].placement) == (op, "result=even")

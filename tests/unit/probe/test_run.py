@@ -1,6 +1,7 @@
 """Probing: the arithmetic of a backend is named, what differs from it is not."""
 
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 
 import jsonschema
@@ -9,6 +10,7 @@ import pytest
 
 from qdebug.backends import load_backend
 from qdebug.errors import BackendError, UsageError
+from qdebug.model import MemoryRecording
 from qdebug.present import probed
 from qdebug.present.reports.markdown import markdown
 from qdebug.present.reports.probe import probe_document
@@ -113,6 +115,50 @@ def test_nothing_computed_on_codes_is_no_answer(glow):
     assert replace(glow, entries=(unfused, lost)).exit_code == 3
     assert replace(glow, entries=(unfused, *glow.entries)).exit_code == 0
     assert replace(glow, entries=(lost,)).exit_code == 2
+
+
+def test_float_operators_alone_are_counted_and_give_the_exit_code(monkeypatch):
+    monkeypatch.setattr(probe, "ROUNDED_OPS", ("Add", "MatMul"))
+    seen = []
+    result = run_probe("interpreter", kinds=["bfloat16"], on_progress=lambda *step: seen.append(step))
+    assert seen == [(0, 2, "Add bfloat16"), (1, 2, "MatMul bfloat16"), (2, 2, "")]
+    assert (result.entries, result.exit_code) == ((), 0)
+    assert [entry.title for entry in result.roundings] == ["Add bfloat16", "MatMul bfloat16"]
+    assert result.run.backend == "interpreter"
+    assert probed.headline(result) == "roundings of 2 of 2 float operators named"
+    first = result.roundings[0]
+    refused = replace(first, status="not_run", placements=(), words=None, confirmed=False, reason="no\x1bkernel")
+    in_band = replace(refused, status="in_band", reason=None)
+    assert replace(result, roundings=(first, refused)).exit_code == 0
+    assert replace(result, roundings=(refused,)).exit_code == 2
+    assert replace(result, roundings=(refused, in_band)).exit_code == 3
+    assert replace(result, roundings=(first, replace(refused, status="unexplained"))).exit_code == 1
+    text = markdown(probe_document(replace(result, roundings=(first, refused, in_band))))
+    assert "Float roundings" in text
+    assert "| not run | Add |" in text
+    assert "\x1b" not in text
+
+
+def test_a_file_format_without_float_operators_is_not_run(monkeypatch):
+    monkeypatch.setattr(type(load_backend("interpreter")), "models", (".tflite",))
+    monkeypatch.setattr(probe, "ROUNDED_OPS", ("Add",))
+    (entry,) = run_probe("interpreter", kinds=["float16"]).roundings
+    assert (entry.status, entry.reason) == ("not_run", ".tflite models of operators in float16 are not written")
+
+
+def test_a_result_that_was_not_recorded_is_not_run(monkeypatch):
+    monkeypatch.setattr(probe, "ROUNDED_OPS", ("Add",))
+    plain = probe.opened_recording
+
+    @contextmanager
+    def without_results(path):
+        with plain(path) as recording:
+            graph = recording.graph
+            yield MemoryRecording(graph, {}, recording.info)
+
+    monkeypatch.setattr(probe, "opened_recording", without_results)
+    (entry,) = run_probe("interpreter", kinds=["float16"]).roundings
+    assert (entry.status, entry.reason) == ("not_run", "the result was not recorded")
 
 
 def test_what_does_not_exist_is_refused():
