@@ -158,7 +158,9 @@ def _unpack_levels(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.nda
     """
     rows, columns, block = (_extent(node, name) for name in ("K", "N", "block_size"))
     if not node.attrs.get("transB", 1):
-        raise KernelError(f"Node {node.name!r} does not store its weight transposed, which qdebug does not support.")
+        raise KernelError(
+            f"Node {node.name!r} does not store its weight transposed; qdebug supports only transposed weights."
+        )
     packed, largest = values[node.inputs[1]].reshape(-1), values[node.inputs[2]].reshape(-1)
     count = rows * columns
     if packed.dtype != np.uint8 or largest.size != -(-count // block):

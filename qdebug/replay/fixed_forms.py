@@ -240,7 +240,7 @@ def sigmoid_or_tanh(unit: Unit, columns: Columns, variant: Variant) -> Start:
     width = _SHORT if variant.form == "fixed16" else _WORD + 1
     operand = unit.operands[0]
     if compute is None or unit.kind != "lookup" or (operand.codes.dtype.itemsize == 1) == (width == _SHORT):
-        raise ValueError("fixed point supports Sigmoid and Tanh only, with 16 bits for 16-bit codes")
+        raise ValueError("fixed point supports only Sigmoid and Tanh; 16-bit codes require the 16-bit form")
     whole_bits = 3 if width == _SHORT else 4
     finest = width - 1 + _exponent_of(unit.out.scale)
     if width == _SHORT:

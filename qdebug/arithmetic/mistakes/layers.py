@@ -618,7 +618,7 @@ def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
 
 
 def _wrong_powers_of_two(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield mistakes in which casts of scales to powers of two use the rounding of another quantizer to MX formats.
+    """Yield mistakes in which scales are cast to powers of two with the rounding of a different MX quantizer.
 
     The last rule first rounds the mantissa to one more bit, as the `even` rule of AMD Quark does.
     """

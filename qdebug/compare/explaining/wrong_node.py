@@ -166,7 +166,7 @@ class WrongNode:
             cause
             or self.find_alteration()
             or self.find_function()
-            or self.find_other_number()
+            or self.find_differing_number()
             or self.find_miscounted_parts()
             or self.find_other_tensor()
             or self.find_copied_part()
@@ -186,7 +186,7 @@ class WrongNode:
             return self._cause_of_one_value() or self.find_relation(coarse_relation_of)
         return (
             self.find_alteration()
-            or self.find_other_number()
+            or self.find_differing_number()
             or self.find_miscounted_parts()
             or self.find_cancelled_variance()
             or self.find_other_tensor()
@@ -296,7 +296,7 @@ class WrongNode:
             self.find_mistake()
             or self.find_alteration()
             or self.find_function()
-            or self.find_other_number()
+            or self.find_differing_number()
             or self.find_miscounted_parts()
         )
 
@@ -455,7 +455,7 @@ class WrongNode:
         yield from other_integers(self._form, operands)
         yield from other_operators(self._form)
 
-    def find_other_number(self) -> str | None:
+    def find_differing_number(self) -> str | None:
         """Return a clause with a number that the node uses another value of, if that reproduces every element."""
         sample = self._sample(self._places[0])
         first, wrong_values = sample.result, sample.result.recorded[sample.wrong]

@@ -299,7 +299,7 @@ class _TokenRecording(View):
         return trailing if fits else None
 
     def places(self, tensor: str | None = None) -> Sequence[Place]:
-        """Return the requests with all rows of the tensor, or with any tensor, as places in order."""
+        """Return the requests for all rows of the tensor, or of any tensor, as places in order."""
         if tensor is not None and self.graph.is_constant(tensor):
             return super().places(tensor)
         return tuple((request, 0) for request in self._requests if tensor is None or self.has(tensor, request))

@@ -142,7 +142,7 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
 def row_signs(table: NodeTable, row: int, state: int, first: int | None, *, is_marked: bool = False) -> str:
     """Return the two characters before a row: first divergence or the user's mark, then the state."""
     state_sign = sign(table, row, state)
-    if row == first:  # the first divergence is failing, which needs no sign
+    if row == first:  # the first divergence always fails, so it needs no sign for that
         return f"!{_USER_MARK if is_marked else state_sign}"
     return f"{_USER_MARK if is_marked else ' '}{state_sign}"
 

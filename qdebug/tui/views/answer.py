@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 
 from qdebug.present import numbers
 from qdebug.present.answer import gain_of, left_in_float, share_of, share_text, shared_output
-from qdebug.present.text import safe_text, shorten
+from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.drawing.look import Look
@@ -331,7 +331,9 @@ def _share_title(scene: Scene, width: int, part_text: str) -> str:
     output = "" if scene.result is None else safe_text(shared_output(scene.result))
     part_text = f" {part_text}" if part_text else ""
     output_width = max(width - len("share of ") - len(part_text), 4)
-    return (f"share of {shorten(output, output_width)}" if output else " share  node") + part_text
+    return (
+        f"share of {scene.glyphs.fit_name(output, '', output_width).rstrip()}" if output else " share  node"
+    ) + part_text
 
 
 def _left_line(scene: Scene) -> tuple[int, str] | None:

@@ -49,7 +49,7 @@ def test_what_does_not_fit_is_refused_by_name():
         blockwise_weight(product(4, group="g"), values)
     with pytest.raises(KernelError, match="'p' has a weight of"):
         blockwise_weight(product(4), values | {"s": np.ones(4, np.float32)})
-    with pytest.raises(KernelError, match="'p' has 24 codes a column"):
+    with pytest.raises(KernelError, match="'p' has 24 codes per column"):
         blockwise_weight(product(8), values)
 
 
