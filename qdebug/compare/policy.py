@@ -357,7 +357,9 @@ def verdict(
     status = _overall_status(table, incomplete=bool(missing), accumulated=bool(short or costs))
     if status is Status.ACCUMULATED:
         origin = find_costliest_tensor(table, costs, contributing, floor)
-    sample = None if output is None else _worst_sample(output)
+    shared = contributing.nodes[0].output if short and contributing is not None and contributing.nodes else None
+    judged_output = output if shared is None or shared not in table.rows else table[table.rows[shared]]
+    sample = None if judged_output is None else _worst_sample(judged_output)
     outcome, why, loss, cause_text, way_on = _outcome_sentence(table, first, origin, graph), "", "", "", ""
     nan_source = None if first is None or graph is None else nan_input(table, first, graph)
     if first is not None and nan_source is not None:

@@ -199,7 +199,7 @@ class _Editor:
         if quantizer.op_type != _Q:
             if node_edit.quant is not None:
                 raise BackendError(
-                    f"{node_edit.tensor!r} is computed by {quantizer.op_type}, which does not support other codes."
+                    f"{node_edit.tensor!r} is computed by {quantizer.op_type}, whose codes cannot be changed."
                 )
             return quantizer, None
         compute_node = self._producer(quantizer.input[0])
@@ -321,7 +321,7 @@ class _Editor:
         is_wide = np.dtype(quant.dtype).itemsize > 1
         for node in (quantizer, *self._readers(quantizer.output[0])):
             if node.op_type not in (_Q, _DQ):
-                raise BackendError(f"{node.op_type} {node.name!r} does not support other codes.")
+                raise BackendError(f"The codes of {node.op_type} {node.name!r} cannot be changed.")
             node.input[1] = scale
             if len(node.input) > 2:
                 node.input[2] = zero

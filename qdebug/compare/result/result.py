@@ -256,7 +256,8 @@ class Verdict(JsonObject):
         cause: A clause on why the codes of the first divergence are wrong, or "" if nothing more is known.
         way_on: Where non-finite values propagate to, or "" if all values are finite.
         remarks: Parts of the verdict that are independent of the diagnosis, each in one or two sentences.
-        worst_sample: The worst sample of the worst output, or None if nothing was compared.
+        worst_sample: The worst sample of the output that `contributors` refers to, or else of the worst output; None if
+            nothing was compared.
         compounding: Nodes that amplify error far more than other nodes of their kind, largest excess first.
         contributors: Contributions of nodes to the error of the worst output over all samples, largest first. Empty if
             the outputs are within their limits.

@@ -187,7 +187,7 @@ def _integer_elements(fields: _Fields, number: int) -> list[int]:
     if not isinstance(fields.elements, list):
         raise ValueError("its elements are stored twice")
     if len(fields.elements) >= _MAX_INTEGERS:
-        raise ValueError("it stores too many integers one by one")
+        raise ValueError("it stores too many integers as individual values")
     fields.field_number = number
     return fields.elements
 

@@ -48,7 +48,7 @@ class _Layer:
         listed = tuple(str(name) for name in names) if isinstance(names, tuple) else ()
         self.functions = listed[direction * per : (direction + 1) * per] or _DEFAULTS[call.op]
         if len(self.functions) < per:
-            raise ValueError(f"{len(listed)} activations are stated; expected {per} for each direction")
+            raise ValueError(f"{len(listed)} activations were given; expected {per} per direction")
         self.clip = call.real("clip")
 
     def matrix(self, position: int, direction: int) -> np.ndarray:

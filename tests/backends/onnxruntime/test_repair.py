@@ -250,7 +250,7 @@ def test_edits_are_written_together_and_leave_alone_what_they_do_not_change(tmp_
     np.testing.assert_allclose(
         after - before, np.broadcast_to(np.float32([1, 2])[:, None, None], (1, 2, 3, 3)), atol=0.01
     )
-    with pytest.raises(BackendError, match="computed by Conv, which does not support other codes"):
+    with pytest.raises(BackendError, match="computed by Conv, whose codes cannot be changed"):
         edit(model, [NodeEdit(tensor="y", quant=other)], tmp_path / "none.onnx")
 
 
