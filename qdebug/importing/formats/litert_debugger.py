@@ -28,8 +28,8 @@ def read_litert_debugger(files: Files, source: Path, graph: Graph | None) -> Dum
     if graph is None or not source.is_dir():
         raise UsageError(
             "The output of the LiteRT accuracy debugger cannot be imported without a graph: it has no shapes or types.",
-            hint="Give the folder of one accelerator and its model: qdebug import OUT/cpu --source-format litert-debugger --graph "
-            "MODEL.tflite -o OUT.h5.",
+            hint="Give the folder of one accelerator and its model: qdebug import OUT/cpu "
+            "--source-format litert-debugger --graph MODEL.tflite -o OUT.h5.",
         )
     outputs: dict[str, DumpedTensor] = {}
     inputs: dict[tuple[int, str], DumpedTensor] = {}

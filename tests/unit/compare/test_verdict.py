@@ -130,6 +130,24 @@ def test_the_worst_sample_at_the_worst_output_is_named():
     assert verdict(ResultTable(many), ()).worst_sample is None
 
 
+def test_the_worst_sample_is_that_of_the_output_whose_contributions_are_shown():
+    def samples(*levels):
+        return tuple(
+            SampleResult(sample=number, max_abs=0.5, sqnr_db=level, status=Status.WITHIN)
+            for number, level in enumerate(levels)
+        )
+
+    shown, worst = nodes(Status.WITHIN, Status.WITHIN)
+    shown, worst = replace(shown, samples=samples(9.0, 3.0, 8.0)), replace(worst, samples=samples(1.0, 5.0, -2.0))
+    contributor = Contributor(
+        node=shown.node, tensor=shown.tensor, output=shown.tensor, sqnr_db=4.0, how="exact", share=0.9
+    )
+    contributing = Contributions(nodes=(contributor,))
+    both = {"output": worst, "short": (worst, shown)}
+    assert verdict(ResultTable([shown, worst]), (), **both).worst_sample == 2
+    assert verdict(ResultTable([shown, worst]), (), contributing=contributing, **both).worst_sample == 1
+
+
 def test_where_nothing_was_compared_nothing_is_praised():
     sentence = verdict(ResultTable(nodes(Status.INCOMPARABLE, Status.INCOMPARABLE)), ()).sentence
     assert sentence == "No tensor was compared. 2 could not be compared."

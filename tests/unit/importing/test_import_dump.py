@@ -451,7 +451,7 @@ def test_operators_that_ran_by_themselves_read_tensors_of_their_own(tmp_path, li
 
 def test_the_litert_debuggers_folder_needs_a_model_and_files_of_its_sizes(tmp_path, litert_dump):
     folder, model = litert_dump
-    with pytest.raises(UsageError, match="without shapes and types"):
+    with pytest.raises(UsageError, match="it has no shapes or types"):
         import_dump(folder, tmp_path / "out.h5", form="litert-debugger")
     (folder / "op_0001_tfl.relu_out_0_z.raw").write_bytes(bytes(3))
     with pytest.raises(UsageError, match="has 3 bytes, but the model's 'z' needs 2"):
