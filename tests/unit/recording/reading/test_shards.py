@@ -123,7 +123,7 @@ def test_share_of_a_rank_is_no_description_of_the_whole(tmp_path):
     ("other", "axes", "message"),
     [
         ({"leave_out": ("x",)}, AXES, "has no tensor 'x'"),
-        ({"samples": 1}, AXES, "no values of tensor 'x' for sample 1, step 0"),
+        ({"samples": 1}, AXES, "has no values for tensor 'x' in sample 1, step 0"),
         ({"op": "Gemm"}, AXES, r"Rank 1 ran a different graph: .*'n' \(Gemm\).*'n' \(MatMul\)"),
         (
             {"down": np.ones((8, 5), np.float32)},
