@@ -78,7 +78,7 @@ def test_the_json_has_every_name(run, demo):
         (["dump.npz", "-o", "no/a.h5"], "does not exist"),
         (["dump.npz", "--graph", "gone.onnx", "-o", "a.h5"], "cannot be read"),
         (["dump.npz", "--graph", "dump.npz", "-o", "a.h5"], "Unknown kind of model file"),
-        (["dump.npz", "--source-format", "litert-debugger", "-o", "a.h5"], "without shapes and types"),
+        (["dump.npz", "--source-format", "litert-debugger", "-o", "a.h5"], "it has no shapes or types"),
         (["dump.npz", "--source-format", "qnn", "-o", "a.h5"], "invalid choice: 'qnn'"),
         (["dump.npz", "--source-format", "description", "-o", "a.h5"], "cannot be parsed"),
     ],
