@@ -88,7 +88,7 @@ def test_a_copy_waits_for_the_stream_and_uses_one_buffer_again(calls):
 
 
 def test_what_is_larger_than_the_buffer_may_be_is_copied_by_itself(calls, monkeypatch):
-    monkeypatch.setattr(torch_cuda, "_MOST_BYTES", 16)
+    monkeypatch.setattr(torch_cuda, "_MAX_BUFFER_BYTES", 16)
     large = torch.randn(5)
     assert torch.equal(torch_cuda.on_host(OnGpu(large)), large)
     assert calls == []
