@@ -376,7 +376,7 @@ def _find_schema(name: str, overload: str) -> Any:
 
         namespace, _, base_name = name.partition("::")
         operator = getattr(getattr(torch.ops, namespace), base_name)
-        return getattr(operator, overload or "default")._find_schema  # noqa: SLF001  torch.fx reads it too
+        return getattr(operator, overload or "default")._schema  # noqa: SLF001  torch.fx reads it too
 
 
 def _read_elements(tensor: Any, buffer: bytes) -> np.ndarray | None:
