@@ -526,17 +526,9 @@ def _to_codes(values: np.ndarray, quant: QuantParams) -> np.ndarray | None:
     except QdebugError:
         return None
     float64_values = values.astype(np.float64)
-    steps = np.abs(codes.astype(np.int64) - _zero_points_along_axis(quant, values.ndim))
+    steps = np.abs(dequantize(codes, replace(quant, scale=np.ones_like(quant.scale)), double=True))
     is_near = np.abs(real_values - float64_values) <= _MAX_ROUNDINGS * np.spacing(np.abs(values.astype(np.float32)))
     return codes if bool(np.all(is_near & (steps < _MAX_EXACT_CODE))) else None
-
-
-def _zero_points_along_axis(quant: QuantParams, rank: int) -> np.ndarray:
-    """Return zero points shaped to broadcast along their axis; the largest magnitude if single or block-wise."""
-    zero = quant.zero_point
-    if zero.size == 1 or quant.axis is None or quant.block_size is not None:
-        return np.asarray(np.abs(zero).max(initial=0))
-    return zero.reshape([-1 if axis == quant.axis % rank else 1 for axis in range(rank)])
 
 
 def _require_codes(codes: np.ndarray | None) -> np.ndarray:

@@ -39,7 +39,6 @@ BAR = 20
 
 _NAME_LIMIT = 60
 _REASON_LIMIT = 400
-_OUTPUTS = 3
 _MIN_MOSTLY_SHARE = 0.5
 """Minimum share of an output's error for which the error is "mostly" at one node."""
 

@@ -315,7 +315,7 @@ class _ExportRecording:
             program = torch.export.export(model, args, kwargs, strict=False)
         self._model, self._weights = model, weights
         self._exported = ExportedGraph(program)
-        if any("runs inside" in note for note in self._exported.notes.values()):
+        if self._exported.has_inner_graphs:
             raise ValueError("it has control flow, whose bodies are separate graphs")
         self._weight_versions = _weight_versions(model)
 

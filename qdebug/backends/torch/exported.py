@@ -93,6 +93,7 @@ class ExportedGraph:
         constants: Elements of its constants by name.
         states: Names of the buffers that it changes, with the tensor that holds the new value.
         notes: Remarks about parts that run differently or are not recorded, by a key that avoids repetitions.
+        has_inner_graphs: Whether a node, such as control flow, runs a graph that is not recorded.
         skipped: Reasons why tensors are not recorded, by the tensor's name.
     """
 
@@ -112,6 +113,7 @@ class ExportedGraph:
         self._infos: dict[str, TensorInfo] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.notes: dict[str, str] = {}
+        self.has_inner_graphs = False
         self.skipped: dict[str, str] = {}
         self._sources: dict[str, str] = {}
         self.inputs: list[TensorInfo] = []
@@ -254,6 +256,7 @@ class ExportedGraph:
             return self._name_of_node.get(value.name) if isinstance(value, FxNode) else None
 
         if schema_of(node.target) is None:  # control flow, or another operator that contains graphs
+            self.has_inner_graphs = True
             word = str(getattr(node.target, "__name__", node.target))
             self.notes[word] = f"what runs inside {word!r} is not recorded"
             input_names = [name_of(input_node) for input_node in node.all_input_nodes]

@@ -439,12 +439,7 @@ def _adds_missing_bias(context: Context, tensor: str, reference: str, reader: No
     backend_product, reference_product = context.be.graph.producer(tensor), context.ref.graph.producer(reference)
     if backend_product is None or reference_product is None or not operators.plain(reader).adds_term:
         return False
-    return _has_bias(reference_product) and not _has_bias(backend_product)
-
-
-def _has_bias(node: Node) -> bool:
-    row = operators.plain(node)
-    return row.bias is not None and any(node.inputs[row.bias : row.bias + 1])
+    return has_bias(reference_product) and not has_bias(backend_product)
 
 
 def _holds_values_of(ref: IndexedRecording, reference: str, source: str) -> bool:
