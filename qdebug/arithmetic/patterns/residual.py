@@ -58,6 +58,14 @@ _CAUSES_WITHOUT_WINDOWS = MappingProxyType(
 )
 """Causes that replace those in `PATTERNS` for operators without filters or windows."""
 
+_CAUSES_OF_VALUES = MappingProxyType(
+    {
+        "unwritten": "elements that are never written",
+        "stale": "values of other elements, from a wrong address",
+    }
+)
+"""What the values of wrong elements add to a cause that follows from their place."""
+
 _MAX_SHOWN_ELEMENTS = 8
 
 
@@ -179,8 +187,8 @@ def _likely_cause(pattern: str, found_places: Sequence[WrongPlace], found_traits
         cause = _CAUSES_WITHOUT_WINDOWS.get(pattern, cause)
     if has_filters and pattern == "tail" and any(place.pattern == "tail" and place.channels for place in found_places):
         cause = "the filters that are left over from the kernel's blocks of channels"
-    unwritten = pattern not in ("unwritten", "clamp") and any(trait.pattern == "unwritten" for trait in found_traits)
-    return f"{cause}; elements that are never written" if unwritten else cause
+    values = {trait.pattern for trait in found_traits} if pattern not in ("clamp", *_CAUSES_OF_VALUES) else set()
+    return "; ".join((cause, *(clause for value, clause in _CAUSES_OF_VALUES.items() if value in values)))
 
 
 _AMOUNT_PATTERNS = ("constant", "constant_per_channel", "factor", "factor_per_channel")

@@ -103,6 +103,15 @@ def test_left_over_channels_that_are_never_written_are_said_to_be():
     )
 
 
+def test_left_over_channels_with_values_of_others_are_said_to_have_them():
+    expected = codes()
+    recorded = expected.copy()
+    recorded[:, -4:] = expected[:, -8:-4]
+    told = found(expected, recorded)
+    assert told.pattern == "tail"
+    assert told.likely.endswith("; values of other elements, from a wrong address")
+
+
 def test_borders_on_all_sides_and_on_two():
     expected = codes()
     frame = np.ones(expected.shape, bool)
