@@ -7,7 +7,7 @@ bias, pairs of products that saturate in 16 bits. A pattern is a fact; a cause i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -17,6 +17,7 @@ from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, Trait
 from qdebug.arithmetic.patterns.wrong_places import Layout, WrongPlace, places
 from qdebug.arithmetic.patterns.wrong_values import traits
 from qdebug.model.json_object import JsonObject
+from qdebug.model.thresholds.patterns import SLIGHT_ERROR_CODES
 
 __all__ = ["PATTERNS", "Residual", "residual"]
 
@@ -126,11 +127,15 @@ def residual(evidence: CodesOfTensor) -> Residual | None:
     found_places = places(wrong, evidence.layout)
     far_places = _places_of_far_elements(error, evidence.layout, found_places)
     found_places = far_places or found_places
-    found_traits = _drop_partial_constants(traits(evidence), found_places)
+    found_traits = traits(evidence)
+    if far_places and not found_traits:
+        found_traits = traits(replace(evidence, recorded=_without_slight_errors(evidence)))
+    found_traits = _drop_partial_constants(found_traits, found_places)
     pattern = _main_pattern(found_places, found_traits)
     details = [place.detail for place in found_places[:3]] + [trait.detail for trait in found_traits[:2]]
     if far_places:
-        details.append(f"{count - int(np.count_nonzero(np.abs(error) > 1))} others are off by one code")
+        slight_count = count - int(np.count_nonzero(np.abs(error) > SLIGHT_ERROR_CODES))
+        details.append(f"{slight_count} others are off by one code")
     first_wrong = np.argwhere(wrong)[:_MAX_SHOWN_ELEMENTS]
     if pattern == "scattered" and count == 1 and np.abs(error).max() > 1:
         pattern = "altered"  # a rounding rule would change more than one element
@@ -160,11 +165,15 @@ def _places_of_far_elements(error: np.ndarray, layout: Layout, of_all: Sequence[
         of_all: The places that contain all wrong elements.
     """
     distance = np.abs(error)
-    if not np.any(distance == 1):
+    if not np.any((distance > 0) & (distance <= SLIGHT_ERROR_CODES)):
         return ()
-    far_places = tuple(place for place in places(distance > 1, layout) if not place.loose)
+    far_places = tuple(place for place in places(distance > SLIGHT_ERROR_CODES, layout) if not place.loose)
     smallest_share = min((place.share for place in of_all if not place.loose), default=1.0)
     return far_places if far_places and far_places[0].share < smallest_share else ()
+
+
+def _without_slight_errors(evidence: CodesOfTensor) -> np.ndarray:
+    return np.where(np.abs(evidence.error) > SLIGHT_ERROR_CODES, evidence.recorded, evidence.expected)
 
 
 def _scattered_text(first: np.ndarray, count: int, layout: Layout) -> str:

@@ -112,6 +112,16 @@ def test_left_over_channels_with_values_of_others_are_said_to_have_them():
     assert told.likely.endswith("; values of other elements, from a wrong address")
 
 
+def test_values_of_far_elements_are_described_without_those_off_by_one():
+    expected = codes()
+    recorded = expected.copy()
+    recorded[:, ::3, 0, 0] += np.where(expected[:, ::3, 0, 0] < 100, 1, -1).astype(recorded.dtype)
+    recorded[:, 16:] = 0
+    told = found(expected, recorded)
+    assert told.likely.endswith("; elements that are never written")
+    assert "others are off by one code" in told.detail
+
+
 def test_borders_on_all_sides_and_on_two():
     expected = codes()
     frame = np.ones(expected.shape, bool)
