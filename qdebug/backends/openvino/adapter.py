@@ -32,7 +32,7 @@ from qdebug.backends.protocol import (
     shapes_text,
 )
 from qdebug.backends.tap_search import PlainLayer, TappedRun, TapSearch
-from qdebug.errors import UsageError
+from qdebug.errors import BackendError, UsageError
 from qdebug.model import Graph, QuantParams, Recording, TensorInfo
 from qdebug.model.dtypes import logical_dtype
 from qdebug.plural import plural
@@ -419,6 +419,8 @@ class _TapRecording:
         """Hashes of the outputs over all samples and steps."""
         self._recorded_taps: set[str] = set()
         self._runs_tried = 0
+        self._failures: dict[str, str] = {}
+        """Messages of OpenVINO by tensor, for tensors that it fails with if they alone are tapped."""
 
     def run(self) -> None:
         """Record everything."""
@@ -435,7 +437,9 @@ class _TapRecording:
         self._search_taps(search, budget)
         runs = self._record_proven(search, budget)
         for name in search.refused_taps:
-            self._recorder.skip(name, "a tap on it changes it or the outputs (see --taps all)", because="not_dumped")
+            failure = self._failures.get(name)
+            reason = "a tap on it changes it or the outputs (see --taps all)" if failure is None else failure
+            self._recorder.skip(name, reason, because="not_dumped")
         names_given_up = [
             name for name in self._taps if name not in self._recorded_taps and name not in search.refused_taps
         ]
@@ -481,12 +485,17 @@ class _TapRecording:
         """Run the model with some taps, and record the values that are proven equal to the plain run's."""
         self._runs_tried += 1
         self._report_progress(search, budget)
-        compiled_model = self._run.compile({name: self._taps[name] for name in taps})
-        forms = self._run.forms(layers_of(compiled_model.compiled, self._run.source))
+        try:
+            compiled_model = self._run.compile({name: self._taps[name] for name in taps})
+            forms = self._run.forms(layers_of(compiled_model.compiled, self._run.source))
+            compiled_model.restart()
+            arrays = compiled_model.run(self._feeds.feed(0, 0))
+        except BackendError as error:  # the plain model runs, so fewer taps may
+            if len(taps) == 1:
+                self._failures[taps[0]] = f"with a tap on it, {error.message.rstrip('.')}"
+            return
         expected_names = set(search.names_expected_equal(TappedRun(taps=tuple(taps), forms=forms)))
         names_to_check = [name for name in self._first_digests if name in expected_names and search.proven_digests]
-        compiled_model.restart()
-        arrays = compiled_model.run(self._feeds.feed(0, 0))
         if any(_digest(arrays[name]) != self._first_digests[name] for name in names_to_check):
             return
         digests = self._record_pass([], compiled_model, hashed_taps=taps)

@@ -268,6 +268,30 @@ def test_a_tap_without_which_nothing_is_the_same_is_listed(tmp_path, monkeypatch
     assert recording.has("relu3")
 
 
+@pytest.mark.parametrize("fails_at", ["compile", "run"])
+def test_a_tap_with_which_openvino_fails_is_listed_with_its_message(tmp_path, monkeypatch, fails_at):
+    from qdebug.backends.openvino import adapter
+
+    compile_model = adapter.OpenVINORun.compile
+
+    def fail(*_):
+        raise BackendError("OpenVINO failed: expects static shapes.")
+
+    def broken(self, taps):
+        if "pool1" in taps and fails_at == "compile":
+            fail()
+        made = compile_model(self, taps)
+        if "pool1" in taps:
+            made.run = fail
+        return made
+
+    monkeypatch.setattr(adapter.OpenVINORun, "compile", broken)
+    summary, recording = record(tmp_path, DIGITS / "digits.onnx", digits())
+    assert summary.skipped == {"pool1": "with a tap on it, OpenVINO failed: expects static shapes"}
+    assert summary.fidelity == "bit_equal"
+    assert recording.has("relu2")
+
+
 def residual_blocks(tmp_path, blocks):
     """Save a net of residual blocks: OpenVINO adds what a block reads inside its convolution, unless that is tapped."""
     x = ops.parameter([1, 8, 12, 12], np.float32, name="x")
