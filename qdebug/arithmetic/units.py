@@ -34,6 +34,7 @@ from qdebug.replay.node_units import (
 )
 from qdebug.replay.real_form import describe_real_tensor
 from qdebug.replay.registry import Call, has_kernel, refuse_large
+from qdebug.replay.stacked import is_stack
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Arithmetic
 
@@ -200,7 +201,7 @@ class UnitSource:
             return False
         numbers = zip(together[1].values, *(columns.values for _, columns, _ in parts), strict=True)
         pairs = [*numbers, (together[2], *(codes for _, _, codes in parts))]
-        return all(_is_concatenation(joined, *separate) for joined, *separate in pairs)
+        return all(is_stack(joined, *separate) for joined, *separate in pairs)
 
 
 _BATCH_ELEMENTS = 1 << 18
@@ -214,12 +215,6 @@ def _compute_by_default(unit: Unit) -> tuple[Columns, np.ndarray]:
     variant = Arithmetic().variant(unit)
     columns = accumulate(unit, variant.sums)
     return columns, finish(unit, columns, variant).reshape(columns.shape)
-
-
-def _is_concatenation(candidate: np.ndarray, first: np.ndarray, last: np.ndarray) -> bool:
-    if not first.ndim or first.shape[1:] != last.shape[1:]:
-        return False
-    return np.array_equal(candidate, np.concatenate([first, last]), equal_nan=candidate.dtype.kind == "f")
 
 
 def _ordinal_text(position: int) -> str:

@@ -7,7 +7,7 @@ Only the top nodes are replayed, which takes a fraction of the time of the compa
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +20,7 @@ from qdebug.compare.measure.joined_parts import JoinedPart
 from qdebug.compare.own_error import NOT_FINITE, ErrorReplay, Replayed
 from qdebug.compare.result.result import Contributions, Contributor, Together
 from qdebug.compare.result.result_table import ResultTable
+from qdebug.compare.stacked_steps import StackedRuns
 from qdebug.model.thresholds.verdict import CONTRIBUTION_MIN_SHARE, CONTRIBUTORS_NAMED, CONTRIBUTORS_REPLAYED
 from qdebug.numerics.checkpoint import checkpoint
 
@@ -74,6 +75,7 @@ def contributions(
     max_work: float | None = None,
     replayed: int | None = CONTRIBUTORS_REPLAYED,
     part: JoinedPart | None = None,
+    stacked: StackedRuns | None = None,
 ) -> Contributions:
     """Rank nodes by the output error that their own errors cause, over all samples.
 
@@ -86,6 +88,7 @@ def contributions(
         max_work: Upper limit of the work, in multiplications. None for the default threshold.
         replayed: Largest number of nodes to replay, or None for all.
         part: The part of the output to consider, or None for all of it.
+        stacked: Both runs with stacked steps, or None to replay each step alone.
     """
     places = list(recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output))
     if not places:
@@ -100,7 +103,10 @@ def contributions(
     affordable_entries = _select_affordable(work, probe.allowed if max_work is None else max_work)
     if len(affordable_entries) < len(estimates):
         why[_TOO_MUCH_WORK] = None
-    replays = _OutputReplays(graphs=graphs, output=output, places=places, part=part, why=why)
+    is_whole = part is None or part.axis > 0
+    replays = _OutputReplays(
+        graphs=graphs, output=output, places=places, part=part, why=why, stacked=stacked if is_whole else None
+    )
     powers = replays.replay_each(affordable_entries)
     at_output = math.sqrt(powers.error / powers.signal) if powers.signal else math.inf
     nodes = [_contributor(estimate, output, powers, at_output) for estimate in estimates]
@@ -193,6 +199,7 @@ class _OutputReplays:
         places: Samples and steps.
         part: The part of the output to consider, or None for all of it.
         why: Collects the reasons why replays failed.
+        stacked: Both runs with stacked steps. None to replay each step alone, as is done if stacks cannot be replayed.
     """
 
     graphs: GraphCheck
@@ -200,19 +207,33 @@ class _OutputReplays:
     places: Sequence[tuple[int, int]]
     part: JoinedPart | None
     why: dict[str, None]
+    stacked: StackedRuns | None = None
+
+    def replays(self) -> Iterator[ErrorReplay]:
+        """Yield the replay of each sample and step, or of stacked steps."""
+        stacks = None if self.stacked is None else self.stacked.replays(self.output, self.places)
+        if stacks is not None:
+            yield from stacks
+            return
+        for place in self.places:
+            checkpoint()
+            yield ErrorReplay(self.graphs, self.output, place)
 
     def replay_each(self, entries: Sequence[PlannedNode]) -> _Powers:
         """Replay the own error of each tensor individually."""
-        powers = _Powers()
-        for place in self.places:
-            checkpoint()
-            replay = ErrorReplay(self.graphs, self.output, place)
+        powers, reasons = _Powers(), dict(self.why)
+        for replay in self.replays():
             self.add_recorded(powers, replay)
             for entry, replayed_output in zip(
                 entries, replay.outputs([[(entry, None)] for entry in entries]), strict=True
             ):
                 power = self.error_power(replayed_output, replay.signal)
                 powers.by_tensor[entry.tensor] = powers.by_tensor.get(entry.tensor, 0.0) + power
+        if self.stacked is not None and not all(map(math.isfinite, powers.by_tensor.values())):
+            self.stacked = None
+            self.why.clear()
+            self.why.update(reasons)
+            return self.replay_each(entries)
         if not powers.signal and entries:
             self.why["the reference's output is all zero, so no SQNR is defined"] = None
             powers.by_tensor = dict.fromkeys(powers.by_tensor, math.nan)
@@ -223,9 +244,7 @@ class _OutputReplays:
         if not first:
             return None
         joint_power = remaining_power = 0.0
-        for place in self.places:
-            checkpoint()
-            replay = ErrorReplay(self.graphs, self.output, place)
+        for replay in self.replays():
             result = replay.output(first)
             joint_power += self.error_power(result, replay.signal)
             if result.values is not None:

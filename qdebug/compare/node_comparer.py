@@ -133,7 +133,16 @@ class NodeComparer:
         )
         with _reproducible_arithmetic():
             always = {table[row].tensor for row in np.flatnonzero(table.beyond)}
-            return contributions(self._runs.graphs, plan, table, entry, always=always, replayed=replayed, part=part)
+            return contributions(
+                self._runs.graphs,
+                plan,
+                table,
+                entry,
+                always=always,
+                replayed=replayed,
+                part=part,
+                stacked=self._runs.stacked,
+            )
 
     def growth(self, plan: Sequence[PlannedNode], output: NodeResult) -> Growth | None:
         """Measure how rounding errors add up at an output, see `qdebug.compare.growth`.

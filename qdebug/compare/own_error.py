@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -49,9 +49,16 @@ from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.extents import max_elements, recorded_sizes, size_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_real
-from qdebug.replay.stacked import LATEST_OPSET, MAX_STACKED_ELEMENTS, MAX_STACKED_RUNS, can_stack
+from qdebug.replay.stacked import (
+    LATEST_OPSET,
+    MAX_STACKED_ELEMENTS,
+    MAX_STACKED_RUNS,
+    can_stack,
+    mixes_steps,
+    run_each_step,
+)
 
-__all__ = ["NOT_FINITE", "PARTS", "ErrorReplay", "Errors", "Replayed", "own_error", "own_parts"]
+__all__ = ["NOT_FINITE", "PARTS", "ErrorReplay", "Errors", "Replayed", "Stack", "own_error", "own_parts"]
 
 PARTS = ("weights", "saturation", "rounding", "arithmetic")
 """Parts of a node's own error, in the order in which they arise."""
@@ -172,6 +179,21 @@ Errors = Sequence[tuple[PlannedNode, np.ndarray | None]]
 """Compared tensors, each with an error in the dimension order of the comparison, or None for its own error."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stack:
+    """Steps of a sample that are replayed as one, stacked along the first axis.
+
+    Args:
+        count: Number of steps, at least two.
+        own_error: Returns a tensor's own error at a place, in all these steps.
+        mixing_nodes: Whether each node, by name, gives other results for stacked steps. Filled on demand.
+    """
+
+    count: int
+    own_error: Callable[[PlannedNode, tuple[int, int]], np.ndarray]
+    mixing_nodes: dict[str, bool]
+
+
 class ErrorReplay:
     """Replays errors to one output, in one sample and step.
 
@@ -187,10 +209,13 @@ class ErrorReplay:
         graphs: Compares the two graphs.
         output: The output.
         place: Sample and step.
+        stack: The steps that the place stands for, or None if it is a single step.
     """
 
-    def __init__(self, graphs: GraphCheck, output: PlannedNode, place: tuple[int, int]) -> None:
-        self._graphs, self._output, self._place = graphs, output, place
+    def __init__(
+        self, graphs: GraphCheck, output: PlannedNode, place: tuple[int, int], *, stack: Stack | None = None
+    ) -> None:
+        self._graphs, self._output, self._place, self._stack = graphs, output, place, stack
         self._reference, self._backend = graphs.replays.ref.recording, graphs.replays.be.recording
         self._upstream_tensors = upstream(self._reference.graph, (output.reference_tensor,))
         self._recorded = recorded_sizes(self._reference, place)
@@ -219,7 +244,8 @@ class ErrorReplay:
         """Return a tensor's own error, cached. Raises the same exceptions as the function `own_error`."""
         error = self._errors.get(entry.tensor)
         if error is None:
-            error = own_error(self._graphs, entry, self._place)
+            measure = partial(own_error, self._graphs) if self._stack is None else self._stack.own_error
+            error = measure(entry, self._place)
             if error.nbytes <= self._cache_bytes_left:
                 self._errors[entry.tensor] = error
                 self._cache_bytes_left -= error.nbytes
@@ -398,13 +424,30 @@ class ErrorReplay:
             checkpoint()
             inputs = {name: self._input_of_run(form, name, changed_inputs[name], run) for name in changed_inputs}
             with size_limits(element_limit=element_limit):
-                values = dict(run_real(node, form, opset, {**recorded_inputs, **inputs}))
+                values = dict(self._run_alone(node, {**recorded_inputs, **inputs}))
             for name, array in values.items():
                 result = self._rounded_to_codes(name, array)
                 self._check_finite(node, name, result)
                 if not self._is_recorded(name, result):
                     outputs[name][0][run] = result
         return outputs
+
+    def _run_alone(self, node: Node, values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Compute a node in one replay: at once, or step by step if it mixes stacked steps."""
+        form, opset = self._real_form(node)
+        stack, is_constant = self._stack, self._reference.graph.is_constant
+        if stack is None or all(map(is_constant, values)):
+            return run_real(node, form, opset, values)
+        if operators.of(form.op).reshapes:  # its stated shape is that of a single step
+            return self._run_stacked(node, values, 1)
+
+        def run(values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+            return run_real(node, form, opset, values)
+
+        stacked_names = [name for name in values if not is_constant(name)]
+        if node.name not in stack.mixing_nodes:
+            stack.mixing_nodes[node.name] = mixes_steps(run, values, stacked_names, stack.count)
+        return run_each_step(run, values, stacked_names, stack.count) if stack.mixing_nodes[node.name] else run(values)
 
     def _run_stacked(self, node: Node, values: Mapping[str, np.ndarray], count: int) -> Mapping[str, np.ndarray]:
         form, opset = self._real_form(node)
@@ -433,7 +476,8 @@ class ErrorReplay:
         runs: tuple[int, ...],
     ) -> dict[str, np.ndarray] | None:
         """Return the inputs that errors reach, stacked over all replays, or None if the node would mix replays."""
-        if len(runs) < 2:
+        is_constant = self._reference.graph.is_constant
+        if len(runs) < 2 or (self._stack is not None and not all(map(is_constant, recorded_inputs))):
             return None
         varying = tuple(name in changed_inputs for name in form.inputs)
         if (form.name, varying) not in self._stackable:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
+from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.model.operators import Operator, Sums
 
-__all__ = ["LATEST_OPSET", "MAX_STACKED_ELEMENTS", "MAX_STACKED_RUNS", "can_stack"]
+__all__ = [
+    "LATEST_OPSET",
+    "MAX_STACKED_ELEMENTS",
+    "MAX_STACKED_RUNS",
+    "can_stack",
+    "is_stack",
+    "mixes_steps",
+    "run_each_step",
+]
 
 LATEST_OPSET = 1000
 """Version assumed for an operator set whose version is not stated."""
@@ -53,6 +62,73 @@ def can_stack(
     if not inputs or not varying[0]:
         return False
     return _can_stack_data(node, row, version, inputs, out)
+
+
+def is_stack(whole: np.ndarray, first: np.ndarray, last: np.ndarray, *, between: int = 0) -> bool:
+    """Return whether an array begins and ends with two others along its first axis, bit for bit.
+
+    Args:
+        whole: The array, such as the result of a node for stacked runs.
+        first: The result for the first run alone.
+        last: The result for the last run alone.
+        between: Number of runs of the first one's extent that lie between them.
+    """
+    if not first.ndim or first.shape[1:] != last.shape[1:]:
+        return False
+    if whole.shape != (len(first) * (1 + between) + len(last), *first.shape[1:]):
+        return False
+    has_nan = whole.dtype.kind == "f"
+    ends = (whole[: len(first)], first), (whole[len(whole) - len(last) :], last)
+    return all(np.array_equal(part, alone, equal_nan=has_nan) for part, alone in ends)
+
+
+RunNode = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+"""Computes a node from its inputs, by name."""
+
+
+def mixes_steps(run: RunNode, values: Mapping[str, np.ndarray], stacked: Collection[str], count: int) -> bool:
+    """Return whether a node gives other results for stacked steps than for the first and the last one alone.
+
+    Args:
+        run: Computes the node.
+        values: Its inputs.
+        stacked: Names of the inputs that hold steps, stacked along the first axis. The others are shared.
+        count: Number of steps, at least two.
+
+    Raises:
+        KernelError: A step alone cannot be computed.
+    """
+    first, last = (run(_take_step(values, stacked, count, at)) for at in (0, count - 1))
+    try:
+        together = run(values)
+    except KernelError:
+        return True
+    return not all(is_stack(together[name], first[name], last[name], between=count - 2) for name in first)
+
+
+def run_each_step(
+    run: RunNode, values: Mapping[str, np.ndarray], stacked: Collection[str], count: int
+) -> Mapping[str, np.ndarray]:
+    """Compute a node for stacked steps one by one, and stack its results. Arguments as for `mixes_steps`.
+
+    Raises:
+        KernelError: A step cannot be computed, or its results have no axis to stack along.
+    """
+    results = [run(_take_step(values, stacked, count, at)) for at in range(count)]
+    if not all(array.ndim for array in results[0].values()):
+        raise KernelError("The results of the steps cannot be stacked.")
+    return {name: np.concatenate([result[name] for result in results]) for name in results[0]}
+
+
+def _take_step(
+    values: Mapping[str, np.ndarray], stacked: Collection[str], count: int, at: int
+) -> dict[str, np.ndarray]:
+    """Return the inputs of a single step."""
+    extents = {name: len(array) // count if name in stacked else 0 for name, array in values.items()}
+    return {
+        name: array[at * extents[name] : (at + 1) * extents[name]] if name in stacked else array
+        for name, array in values.items()
+    }
 
 
 def _can_stack_data(

@@ -56,6 +56,7 @@ from qdebug.compare.attribute.integer_tensors import (
 )
 from qdebug.compare.attribute.masked import is_relevant_to_softmax, softmax_axes
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
+from qdebug.compare.attribute.reference_replay import select_steps
 from qdebug.errors import (
     KernelError,
     NoInputError,
@@ -91,8 +92,8 @@ __all__ = [
 SubstituteReplay = Callable[[tuple[int, int]], np.ndarray]
 """Replays a node by different means: takes sample and step as a pair, returns real values in the reference's order."""
 
-ReadsEqual = Callable[[tuple[int, int]], bool]
-"""Returns whether the nodes of both sides read equal data in a sample and step."""
+ReadsEqual = Callable[[tuple[int, int]], np.ndarray]
+"""Returns whether the nodes of both sides read equal data in a sample and step: a boolean for each stacked step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -563,16 +564,18 @@ class _Split:
         # The node is not to blame for rounding to the reference's codes.
         second = fake_quantize(replayed, self._reference_codes)
         first = second if reference_replay is None else fake_quantize(reference_replay, self._reference_codes)
-        if (
-            replays.reads_equal is not None
-            and has_same_elements(stored_reference.shape, first.shape)
-            and replays.reads_equal(place)
-        ):
+        is_equal = None
+        if replays.reads_equal is not None and has_same_elements(stored_reference.shape, first.shape):
+            is_equal = replays.reads_equal(place)
+        if is_equal is not None and is_equal.any():
             reference_values = self._reference_values(stored_reference).reshape(first.shape)
-            first, second = (
-                reference_values,
-                reference_values if reference_replay is None else _add_difference(reference_values, first, second),
-            )
+            changed = reference_values if reference_replay is None else _add_difference(reference_values, first, second)
+            if is_equal.all():
+                first, second = reference_values, changed
+            else:
+                is_one = first is second
+                second = select_steps(is_equal, changed, second)
+                first = second if is_one else select_steps(is_equal, reference_values, first)
         arithmetic = sums.arithmetic.compare_separately(second, backend_values, sample=place[0])
         sums.arithmetic.merge(arithmetic)
         if self._span != (None, None):

@@ -50,7 +50,7 @@ from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 from qdebug.replay.segment import disturb_values, draw_offsets, estimate_spread, run_form, run_real, run_segment
 
-__all__ = ["ReferenceReplay", "exceeds"]
+__all__ = ["ReferenceReplay", "exceeds", "select_steps"]
 
 _SEED = 20250411
 
@@ -112,6 +112,7 @@ class ReferenceReplay:
         ref: The reference run.
         be: The backend run.
         pairs: All pairs of the alignment.
+        count_steps: Returns how many steps are stacked along the first axis at a place. None if each place is one step.
 
     Attributes:
         ref: The reference run.
@@ -122,8 +123,15 @@ class ReferenceReplay:
         unequal: Samples in which a backend tensor, compared in a single step, is known to differ from its partner.
     """
 
-    def __init__(self, ref: IndexedRecording, be: IndexedRecording, pairs: Sequence[Pair]) -> None:
-        self.ref, self.be = ref, be
+    def __init__(
+        self,
+        ref: IndexedRecording,
+        be: IndexedRecording,
+        pairs: Sequence[Pair],
+        *,
+        count_steps: Callable[[tuple[int, int]], int] | None = None,
+    ) -> None:
+        self.ref, self.be, self._count_steps = ref, be, count_steps
         self.pairs = {pair.backend: pair for pair in pairs}
         views = {pair.reference: pair.reference_view for pair in pairs if pair.reference_view}
         # Layouts of tensors that the reference stores in a different dimension order than the model.
@@ -222,31 +230,44 @@ class ReferenceReplay:
             RecordingError: A constant or an input was not recorded.
         """
         pair = entry.pair
-        if not self.reads_equal(segment, place):
+        is_equal, replayed = self.reads_equal(segment, place), None
+        if not is_equal.all():
             codes = reference_codes(self.ref.recording.graph, self.be.recording.graph, entry)
-            return fake_quantize(self.values(pair, segment, place, coded=True), codes)
+            replayed = fake_quantize(self.values(pair, segment, place, coded=True), codes)
+            if not is_equal.any():
+                return replayed
         recorded_values = real_values(self.ref.recording, pair.reference, place)
-        return in_reference_order(recorded_values, pair.reference_view, recorded_values.shape)
+        expected = in_reference_order(recorded_values, pair.reference_view, recorded_values.shape)
+        return expected if replayed is None else select_steps(is_equal, expected, replayed)
 
-    def reads_equal(self, segment: Segment, place: tuple[int, int]) -> bool:
-        """Return whether all inputs of a segment have equal real values on both sides."""
-        reference = self.ref.recording
+    def reads_equal(self, segment: Segment, place: tuple[int, int]) -> np.ndarray:
+        """Return whether all inputs of a segment have equal real values on both sides.
+
+        Returns:
+            A boolean for each step that is stacked at the place, of shape (steps,).
+        """
+        reference, count = self.ref.recording, 1 if self._count_steps is None else self._count_steps(place)
+        is_equal = np.ones(count, bool)
         if segment.has_extra_inputs or not all(reference.has(name, *place) for name in segment.feeds):
-            return False
+            return ~is_equal
         if any((tensor, place[0]) in self.unequal for tensor in segment.feeds.values()):
-            return False
+            return ~is_equal
         for name, tensor in segment.feeds.items():
             try:
                 backend = self._load_segment_input(name, tensor, place)
             except (KernelError, NotRecordedError):
-                return False
+                return np.zeros(count, bool)
             reference_values = real_values(reference, name, place)
             reference_values = in_reference_order(reference_values, self._layouts.get(name), reference_values.shape)
-            if reference_values.shape != backend.shape or not np.array_equal(
-                reference_values, backend, equal_nan=reference_values.dtype.kind == "f"
-            ):
-                return False
-        return True
+            if reference_values.shape != backend.shape:
+                return np.zeros(count, bool)
+            is_same = reference_values == backend
+            if reference_values.dtype.kind == "f":
+                is_same |= np.isnan(reference_values) & np.isnan(backend)
+            is_equal &= np.all(np.reshape(is_same, (count, -1)), axis=1)
+            if not is_equal.any():
+                break
+        return is_equal
 
     def with_rounded_weight(self, pair: Pair, segment: Segment, place: tuple[int, int]) -> np.ndarray | None:
         """Replay the reference's nodes with the backend's weight, if it is a rounded version of the reference's weight.
@@ -509,6 +530,18 @@ def _add_random_errors(values: np.ndarray, error_norm: float, noise: _Noise) -> 
     for out, chunk in stretches(disturbed, values):
         np.add(chunk, (noise.rng.standard_normal(chunk.size) * deviation).astype(chunk.dtype), out=out)
     return disturbed
+
+
+def select_steps(is_chosen: np.ndarray, values: np.ndarray, other_values: np.ndarray) -> np.ndarray:
+    """Return the values of the chosen steps, and the other values of the remaining ones.
+
+    Args:
+        is_chosen: A boolean for each step, of shape (steps,).
+        values: Values of all steps, stacked along the first axis.
+        other_values: The same of another source.
+    """
+    rows = np.repeat(is_chosen, len(values) // len(is_chosen))
+    return np.where(rows.reshape(-1, *[1] * (values.ndim - 1)), values, other_values.reshape(values.shape))
 
 
 def exceeds(difference: np.ndarray, rounding_noise: np.ndarray) -> bool:

@@ -177,7 +177,12 @@ class MeasuredTensor:
             return Attribution(reason="only part of its values was kept")
         if self._tensor_check is None:
             return attribute(self._runs.reference, self._runs.backend, self.entry)
-        return self._attribution_of_identical or self._tensor_check.attribution()
+        stacked = self._runs.stacked
+        return (
+            self._attribution_of_identical
+            or (None if stacked is None else stacked.attribution(self.entry))
+            or self._tensor_check.attribution()
+        )
 
     @property
     def _attribution_of_identical(self) -> Attribution | None:

@@ -17,6 +17,7 @@ from qdebug.compare.attribute.segments import Segment
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.compare import Comparison, compare_pair
 from qdebug.compare.measure.inputs import InputDifference, different_inputs
+from qdebug.compare.stacked_steps import StackedRuns, stack_steps
 from qdebug.model import Recording
 
 __all__ = ["Runs"]
@@ -41,6 +42,11 @@ class Runs:
     graphs: GraphCheck
     reproducer: ReproductionCheck
     reference_reproducer: ReproductionCheck
+
+    @cached_property
+    def stacked(self) -> StackedRuns | None:
+        """Both runs with the steps of a stateful network stacked, or None if they cannot be."""
+        return stack_steps(self.graphs, self.pairs.values())
 
     @cached_property
     def on_reference_graph(self) -> OnGraphOf:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.align.indexed_recording import IndexedRecording
@@ -29,6 +29,7 @@ class GraphCheck:
         pairs: All pairs of the alignment.
         runs: Known facts about both graphs. Derived from the recordings if None.
         reproducer: Searches for the arithmetic of the backend's nodes. Created if None.
+        count_steps: Returns how many steps are stacked along the first axis at a place. None if each place is one step.
 
     Attributes:
         replays: Replays the reference's nodes on the backend's recorded inputs.
@@ -42,11 +43,12 @@ class GraphCheck:
         *,
         runs: tuple[IndexedRecording, IndexedRecording] | None = None,
         reproducer: ReproductionCheck | None = None,
+        count_steps: Callable[[tuple[int, int]], int] | None = None,
     ) -> None:
         self._reproducer = reproducer or ReproductionCheck(backend)
         indexed_runs = runs or (IndexedRecording.of(reference), IndexedRecording.of(backend))
         ref, be = indexed_runs[0].read_through(reference), indexed_runs[1].read_through(backend)
-        self.replays = ReferenceReplay(ref, be, pairs)
+        self.replays = ReferenceReplay(ref, be, pairs, count_steps=count_steps)
         self._segments = SegmentFinder(ref, be, self.replays.pairs)
 
     def of(self, entry: PlannedNode) -> TensorCheck | None:

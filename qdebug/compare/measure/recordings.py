@@ -384,14 +384,19 @@ _MAX_TENSOR_BYTES = 1 << 18
 
 
 class RecentTensors(View):
-    """A recording with its most recent small tensors cached: up to 8 MB in total, none above 256 kB.
+    """A recording with its most recent small tensors cached.
 
     Args:
         recording: The recording.
+        max_bytes: Maximum total size of the cached tensors.
+        max_tensor_bytes: Maximum size of a cached tensor.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(
+        self, recording: Recording, *, max_bytes: int = _MAX_CACHED_BYTES, max_tensor_bytes: int = _MAX_TENSOR_BYTES
+    ) -> None:
         super().__init__(recording)
+        self._max_bytes, self._max_tensor_bytes = max_bytes, max_tensor_bytes
         self._kept: OrderedDict[tuple[str, int, int], np.ndarray] = OrderedDict()
         self._bytes = 0
 
@@ -416,10 +421,10 @@ class RecentTensors(View):
             self._kept.move_to_end(key)
             return array
         array = self._recording.load(tensor, sample, step)
-        if array.nbytes <= _MAX_TENSOR_BYTES:
+        if array.nbytes <= self._max_tensor_bytes:
             self._kept[key] = array
             self._bytes += array.nbytes + 512  # even a nearly empty array takes memory
-            while self._bytes > _MAX_CACHED_BYTES:
+            while self._bytes > self._max_bytes:
                 _, oldest = self._kept.popitem(last=False)
                 self._bytes -= oldest.nbytes + 512
         return array

@@ -5,7 +5,7 @@ import pytest
 
 from qdebug.model import Node
 from qdebug.replay.registry import run_node
-from qdebug.replay.stacked import can_stack
+from qdebug.replay.stacked import can_stack, is_stack, mixes_steps, run_each_step
 
 RNG = np.random.default_rng(0)
 RUNS = 3
@@ -102,3 +102,27 @@ def test_a_reshape_stacks_where_samples_stay_apart():
     for shape, stacks in (((2, 20), True), ((40,), False), ((10, 4), False)):
         node = Node(name="node", op="Reshape", inputs=("x", "shape"), outputs=("y",))
         assert can_stack(node, 17, [ROWS, np.int64(shape)], [True, False], shape) is stacks
+
+
+def test_a_stack_begins_and_ends_with_its_runs():
+    whole = drawn(6, 3)
+    assert is_stack(whole, whole[:2], whole[4:], between=1)
+    assert is_stack(whole, whole[:2], whole[2:])
+    assert not is_stack(whole, whole[:2], whole[4:])
+    assert not is_stack(whole, whole[:2], whole[3:5], between=1)
+
+
+def test_a_node_that_mixes_stacked_steps_is_computed_step_by_step():
+    values, opset = {"x": drawn(6, 4), "w": drawn(4, 4)}, {"": 13}
+    nodes = {
+        "relu": Node(name="n", op="Relu", inputs=("x",), outputs=("y",)),
+        "softmax": Node(name="n", op="Softmax", inputs=("x",), outputs=("y",), attrs={"axis": 0}),
+        "reduced": Node(name="n", op="ReduceMax", inputs=("x",), outputs=("y",), attrs={"axes": (0,), "keepdims": 1}),
+    }
+    mixing = {}
+    for name, node in nodes.items():
+        mixing[name] = mixes_steps(lambda given, node=node: run_node(node, given, opset), values, ["x"], 3)
+        each = run_each_step(lambda given, node=node: run_node(node, given, opset), values, ["x"], 3)["y"]
+        parts = [run_node(node, {"x": values["x"][at : at + 2]}, opset)["y"] for at in (0, 2, 4)]
+        np.testing.assert_array_equal(each, np.concatenate(parts))
+    assert mixing == {"relu": False, "softmax": True, "reduced": True}

@@ -50,9 +50,8 @@ def test_a_constant_is_loaded_once_for_all_samples():
     assert [name for name, *_ in counting.loads] == ["w", "a", "a"]
 
 
-def test_what_was_not_asked_for_lately_is_dropped_first(counting, monkeypatch):
-    monkeypatch.setattr(recordings, "_MAX_CACHED_BYTES", 2 * (400 + 512))
-    kept = RecentTensors(counting)
+def test_what_was_not_asked_for_lately_is_dropped_first(counting):
+    kept = RecentTensors(counting, max_bytes=2 * (400 + 512))
     for name, sample in (("a", 0), ("a", 1), ("a", 0), ("b", 0)):
         kept.load(name, sample)
     counting.loads.clear()
