@@ -12,7 +12,7 @@ recording and not on earlier calls, so all workers of a comparison agree.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -118,6 +118,38 @@ class ReproductionCheck:
             raise KernelError(f"Node {node.name!r} is not a quantized unit.")
         with one_thread():
             return compute(source.unit(place), variant)
+
+    def compute_each(
+        self, node: Node, tensor: str, places: Collection[Place], variant: Variant
+    ) -> Iterator[tuple[Place, np.ndarray]]:
+        """Compute a node with an arithmetic at several samples and steps, together where that gives the same results.
+
+        Args:
+            node: A node that `reproduce` has an answer for.
+            tensor: One of its outputs.
+            places: Samples and steps.
+            variant: The arithmetic.
+
+        Yields:
+            Each place with its codes, flat, in the node's own layout.
+
+        Raises:
+            KernelError: The node cannot be computed this way.
+            NotRecordedError: The node was not recorded at a place.
+            RecordingError: An operand cannot be read.
+        """
+        source = self._units.find(node, tensor)
+        if not isinstance(source, UnitSource):
+            raise KernelError(f"Node {node.name!r} is not a quantized unit.")
+        wanted = set(places)
+        if not wanted.issubset(source.places):
+            raise NotRecordedError(f"Node {node.name!r} was not recorded in every sample.")
+        for batch in source.batches:
+            if wanted.isdisjoint(batch):
+                continue
+            with one_thread():
+                codes = compute(source.unit(*batch), variant).reshape(len(batch), -1)
+            yield from ((place, part) for place, part in zip(batch, codes, strict=True) if place in wanted)
 
     def codes_off(self, node: Node, tensor: str, place: Place) -> int:
         """Return the largest error of a node's output in codes, compared with the simplest known arithmetic.

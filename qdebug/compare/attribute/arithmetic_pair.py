@@ -76,13 +76,15 @@ def compare_with_reference_arithmetic(
         return None
     introduced, propagated = (ErrorAccumulator(reference_quant=quant, backend_quant=quant) for _ in range(2))
     try:
-        for place in recorded_places(reference, backend, entry):
+        places = [*recorded_places(reference, backend, entry)]
+        results = (
+            ((place, backend.load(entry.tensor, *place)) for place in places)
+            if backend_variant == variant
+            else checks[1].compute_each(backend_node, entry.tensor, places, variant)
+        )
+        for place, codes in results:
             recorded = backend.load(entry.tensor, *place)
-            computed = (
-                recorded
-                if backend_variant == variant
-                else checks[1].compute(backend_node, entry.tensor, place, variant).reshape(recorded.shape)
-            )
+            computed = codes.reshape(recorded.shape)
             introduced.update(computed, recorded, sample=place[0])
             propagated.update(reference.load(entry.reference_tensor, *place), computed, sample=place[0])
     except (KernelError, NotRecordedError, UsageError):

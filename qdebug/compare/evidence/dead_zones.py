@@ -97,28 +97,32 @@ def find_dead_channels(measured: MeasuredTensor) -> tuple[Sequence[int], float, 
 
 def _dead_channels(measured: MeasuredTensor, node: Node, quant: QuantParams) -> tuple[Sequence[int], float, int] | None:
     runs, entry, places = measured._runs, measured.entry, measured._places
-    first = runs.backend.load(entry.tensor, *places[0])
+    reference, backend = runs.reference, runs.backend
+    first = backend.load(entry.tensor, *places[0])
     axis = joining_axis(runs.backend, node, first.ndim)
     if axis is None:
         axis = channel_axis(runs.reference, runs.backend, entry.pair, first.shape, quant=quant)
     if axis is None:
         return None
     other_axes = tuple(other_axis for other_axis in range(first.ndim) if other_axis != axis)
+    if axis > 0 and runs.stacked is not None:
+        reference, backend, places = runs.stacked.of(entry) or (reference, backend, places)
     is_dead = np.ones(first.shape[axis], bool)
     for place in places:
-        is_dead &= ~(runs.backend.load(entry.tensor, *place) != quant.zero_point[0]).any(axis=other_axes)
+        is_dead &= ~(backend.load(entry.tensor, *place) != quant.zero_point[0]).any(axis=other_axes)
         if not is_dead.any():
             return None
     largest = np.zeros((2, is_dead.size))  # row 0: the replay, not rounded; row 1: the reference
     for place in places:
+        shape = backend.load(entry.tensor, *place).shape
         for row, values in enumerate(
             (
-                replay(runs.backend, node, entry.tensor, place),
-                real_values(runs.reference, entry.reference_tensor, place),
+                replay(backend, node, entry.tensor, place),
+                real_values(reference, entry.reference_tensor, place),
             )
         ):
-            if values.shape != first.shape:
-                raise KernelError(f"the replay has shape {values.shape}, but the recorded tensor has {first.shape}")
+            if values.shape != shape:
+                raise KernelError(f"the replay has shape {values.shape}, but the recorded tensor has {shape}")
             largest[row] = np.maximum(largest[row], np.abs(values).max(axis=other_axes, initial=0.0))
     step = float(quant.scale[0])
     is_dead &= (largest > 0.0).all(axis=0) & (largest[0] < step)  # a value of a whole step or more cannot round to zero

@@ -11,7 +11,7 @@ from qdebug.arithmetic.presets import preset
 from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
-from qdebug.errors import KernelError
+from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.present.sentences import arithmetic_sentence
 from qdebug.replay.evaluate import compute
@@ -253,3 +253,17 @@ def test_a_node_is_computed_by_an_arithmetic_whether_or_not_it_was_asked_for_bef
     np.testing.assert_array_equal(check.compute(SUM, "y", (0, 0), coarse), expected)
     with pytest.raises(KernelError, match="not a quantized unit"):
         ReproductionCheck(ref).compute(SUM, "y", (0, 0), coarse)
+
+
+def test_samples_that_are_computed_together_are_given_one_by_one():
+    _, be = sides(COARSE)
+    codes = {name: be.load(name) for name in ("x", "w", "y")}
+    arrays = {(name, at, 0): np.roll(codes[name], at, axis=1) for name in ("x", "y") for at in range(5)}
+    check = ReproductionCheck(MemoryRecording(be.graph, {("w", at, 0): codes["w"] for at in range(5)} | arrays))
+    coarse, places = parse_variant(COARSE), [(0, 0), (2, 0), (4, 0)]
+    each = dict(check.compute_each(SUM, "y", places, coarse))
+    assert [*each] == places
+    for place, values in each.items():
+        np.testing.assert_array_equal(values, check.compute(SUM, "y", place, coarse).reshape(-1))
+    with pytest.raises(NotRecordedError):
+        next(check.compute_each(SUM, "y", [(7, 0)], coarse))
