@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from qdebug.compare.checks.arithmetic import describe_mismatches
 from qdebug.compare.evidence import excess
 from qdebug.compare.evidence.evidence import Evidence
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart, breach
-from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR
+from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR, GROWTH_MIN_EXCESS
 
 __all__ = [
     "codes_without_scale",
+    "loss_by_format",
     "low_sqnr_bound",
     "nonfinite_in_statistics",
     "undecided_integers",
@@ -112,10 +115,34 @@ def unjudged_error(evidence: Evidence) -> Finding | None:
         return _doubt_finding(evidence, stats.sqnr_db, floor, evidence.unreplayed)
     if not evidence.excused or not stats.sqnr_db < floor:
         return None
-    if evidence.reproduced is not None and evidence.reproduced.firm:
+    if (evidence.reproduced is not None and evidence.reproduced.firm) or evidence.format_loss is not None:
         return None
     why = "the inputs of the two runs differ" if evidence.have_different_inputs else "its inputs have as large an error"
     return _doubt_finding(evidence, stats.sqnr_db, floor, f"{evidence.unreplayed}, and {why}")
+
+
+def loss_by_format(evidence: Evidence) -> Finding | None:
+    """Excuse an error of an unreplayed node that rounding every result to the tensor's short format would cause too."""
+    sample_and_loss = evidence.format_loss
+    if sample_and_loss is None:
+        return None
+    sample, loss = sample_and_loss
+    where = f" of sample {sample.sample}" if len(evidence.comparison.samples) > 1 else ""
+    level = -math.inf if sample.sqnr_db is None else sample.sqnr_db
+    sentence = (
+        f"SQNR{where} {level:.1f} dB, judged with its inputs, because {evidence.unreplayed}; the reference with all "
+        f"inputs, constants and results rounded to {loss.short} has {loss.sqnr_db:.1f} dB"
+    )
+    return Finding(
+        kind=FindingKind.PRECISION,
+        role=FindingRole.EXCUSE,
+        node=evidence.name,
+        sentence=sentence,
+        amount=level,
+        limit=loss.sqnr_db - GROWTH_MIN_EXCESS,
+        unit="dB",
+        evidence=loss.short,
+    )
 
 
 def _doubt_finding(evidence: Evidence, level: float, floor: float, why: str) -> Finding:

@@ -68,6 +68,7 @@ CHECKS: tuple[Check, ...] = (
     statistics.undecided_sketch,
     statistics.undecided_integers,
     statistics.unjudged_error,
+    statistics.loss_by_format,
     statistics.codes_without_scale,
     selection,
     graph.float_weights,

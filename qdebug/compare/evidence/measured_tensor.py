@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.segments import Segment, main_node
 from qdebug.compare.evidence import excess
 from qdebug.compare.evidence.measured import Error
+from qdebug.compare.evidence.rounded_network import FormatLoss
 from qdebug.compare.evidence.runs import Runs
 from qdebug.compare.explaining.float_band import rounded_inputs
 from qdebug.compare.graph_checks.constants import unrepresentable_constant
@@ -25,7 +28,7 @@ from qdebug.compare.graph_checks.differences import find_activation_missing_befo
 from qdebug.compare.graph_checks.quant_mismatch import find_contradicted_codes, quant_mismatch
 from qdebug.compare.graph_checks.tensor_check import Digits, rounded_operands_clause
 from qdebug.compare.graph_checks.unheld_constants import find_constant_outside_format
-from qdebug.compare.measure.compare import Comparison
+from qdebug.compare.measure.compare import Comparison, SampleStats
 from qdebug.compare.measure.inputs import InputDifference
 from qdebug.compare.measure.recordings import is_fed_back
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
@@ -37,9 +40,11 @@ from qdebug.model.thresholds.attribution import (
     SUBSTITUTE_REPLAY_MAX_ERROR_RATIO,
 )
 from qdebug.model.thresholds.verdict import (
+    DEFAULT_MIN_SQNR,
     DERIVED_LSB,
     EQUAL_INPUTS_MIN_SQNR,
     EQUAL_INPUTS_MIN_SQNR_OF_16_BITS,
+    GROWTH_MIN_EXCESS,
 )
 from qdebug.numerics.stats import ErrorStats, Rails
 
@@ -379,7 +384,25 @@ class MeasuredTensor:
             or self._is_fed_back_state
             or self.have_different_inputs
         )
-        return unknown or self._is_reproduced_firmly
+        return unknown or self._is_reproduced_firmly or self.format_loss is not None
+
+    @cached_property
+    def format_loss(self) -> tuple[SampleStats, FormatLoss] | None:
+        """The worst sample and the loss by the tensor's short format in it, if that accounts for the error.
+
+        None if the error is within the default limit, and if the node's own error is known.
+        """
+        if self.unreplayed is None or self.limits.given or self._holds_codes or self.comparison.basis != "full":
+            return None
+        levels = [(excess.level_of_sample(each.stats, self.reference_rms), each) for each in self.comparison.samples]
+        low = [(level, each) for level, each in levels if level is not None and level < DEFAULT_MIN_SQNR]
+        _, worst = min(low, key=itemgetter(0), default=(None, None))
+        if worst is None or worst.stats.rmse is None or self.least_sqnr is not None:
+            return None
+        places = [place for place in self._places if place[0] == worst.sample]
+        loss = self._runs.format_loss(self.entry.tensor, places[0]) if len(places) == 1 else None
+        error = worst.stats.rmse * math.sqrt(worst.stats.count)
+        return (worst, loss) if loss is not None and loss.excess_db(error) <= GROWTH_MIN_EXCESS else None
 
     @cached_property
     def _has_error_like_inputs(self) -> bool:

@@ -14,11 +14,13 @@ from qdebug.compare.attribute.equalized import EqualizedChannels
 from qdebug.compare.attribute.error_effect import ErrorEffect
 from qdebug.compare.attribute.readers import ComparedReaders
 from qdebug.compare.attribute.segments import Segment
+from qdebug.compare.evidence.rounded_network import FormatLoss, losses_by_rounding
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.compare import Comparison, compare_pair
 from qdebug.compare.measure.inputs import InputDifference, different_inputs
 from qdebug.compare.stacked_steps import StackedRuns, stack_steps
 from qdebug.model import Recording
+from qdebug.numerics.short_formats import format_of
 
 __all__ = ["Runs"]
 
@@ -94,6 +96,25 @@ class Runs:
     def errors_of_inputs(self, segment: Segment) -> Iterator[Comparison]:
         """Yield the comparisons of a segment's inputs with their partners."""
         return filter(None, map(self.error_of, segment.feeds.values()))
+
+    @cached_property
+    def _format_losses(self) -> dict[tuple[str, tuple[int, int]], Mapping[str, FormatLoss]]:
+        return {}
+
+    def format_loss(self, backend_tensor: str, place: tuple[int, int]) -> FormatLoss | None:
+        """Return the error that the short format of a backend tensor causes by itself, see `losses_by_rounding`.
+
+        None if its values are in no short format, or if the reference cannot be replayed.
+        """
+        pair = self.pairs.get(backend_tensor)
+        has_values = pair is not None and self.backend.has(backend_tensor, *place)
+        short = format_of(self.backend.load(backend_tensor, *place)) if has_values else None
+        if pair is None or short is None:
+            return None
+        key = short.name, place
+        if key not in self._format_losses:
+            self._format_losses[key] = losses_by_rounding(self.reference, self.backend, self.pairs, short, place)
+        return self._format_losses[key].get(pair.reference)
 
     def store_comparison(self, tensor: str, comparison: Comparison) -> None:
         """Store a comparison for the nodes that read the tensor."""
