@@ -6,7 +6,7 @@ digits or becomes 0. Processors that flush subnormal numbers to zero always give
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -15,6 +15,9 @@ import numpy as np
 from qdebug.numerics.short_formats import ShortFormat
 
 __all__ = ["OutOfRange", "out_of_range"]
+
+_STRETCH = 1 << 20
+"""Number of elements examined at once, so that large tensors need no copy in float64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +95,18 @@ def out_of_range(
     Returns:
         The losses, and a mask of the elements for which infinity, the largest number or 0 is correct.
     """
-    values = np.asarray(recorded)
-    values = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+    recorded = np.asarray(recorded)
     # Only zeros and the largest magnitudes can be out of range, and most tensors have neither.
-    suspects = np.flatnonzero((values == 0) | (np.abs(values) >= short.largest))
-    is_explained = np.zeros(values.shape, bool)
+    suspects = np.concatenate(
+        [
+            start + np.flatnonzero((values == 0) | (np.abs(values) >= short.largest))
+            for start, values in _stretches(recorded)
+        ]
+        or [np.empty(0, np.intp)]
+    )
+    is_explained = np.zeros(recorded.shape, bool)
     if not suspects.size:
-        return OutOfRange(short=short, total=values.size, lost=MappingProxyType({})), is_explained
+        return OutOfRange(short=short, total=recorded.size, lost=MappingProxyType({})), is_explained
     recorded_suspects, exact_suspects = (
         np.asarray(array).reshape(-1)[suspects].astype(np.float64) for array in (recorded, exact)
     )
@@ -110,7 +118,10 @@ def out_of_range(
         )
         overflowed &= np.sign(recorded_suspects) == np.sign(exact_suspects)
         underflowed = is_finite & (recorded_suspects == 0) & (size > noise) & (size < short.normal)
-        flushes_subnormals = not (underflowed.any() and np.any((values != 0) & (np.abs(values) < short.normal)))
+        flushes_subnormals = not (
+            underflowed.any()
+            and any(np.any((values != 0) & (np.abs(values) < short.normal)) for _, values in _stretches(recorded))
+        )
         # Results up to half the smallest number round to 0. Larger ones would be subnormal, so they were flushed.
         flushed = underflowed & (size > short.subnormal / 2) if flushes_subnormals else np.zeros_like(underflowed)
         masks = {
@@ -122,7 +133,15 @@ def out_of_range(
         kind: _summarize_loss(mask, exact_suspects, recorded_suspects) for kind, mask in masks.items() if mask.any()
     }
     is_explained.reshape(-1)[suspects] = overflowed | flushed
-    return OutOfRange(short=short, total=values.size, lost=MappingProxyType(lost)), is_explained
+    return OutOfRange(short=short, total=recorded.size, lost=MappingProxyType(lost)), is_explained
+
+
+def _stretches(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the values of an array in float32 or float64, a stretch at a time, with the index of the first element."""
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, _STRETCH):
+        values = flat[start : start + _STRETCH]
+        yield start, values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
 
 
 def _summarize_loss(mask: np.ndarray, exact: np.ndarray, stored: np.ndarray) -> RangeLoss:

@@ -457,6 +457,8 @@ class _FloatNode:
             return replayed
         noise = replay_noise(self._form, values, replayed, self._opset)
         self._outside[place], ended = out_of_range(short, replayed, recorded, noise=noise)
+        if not ended.any():
+            return replayed
         return np.where(ended, recorded.astype(np.float32).astype(replayed.dtype), replayed)
 
     def code_grid(self, at: Sequence[Place]) -> Grid | None:
