@@ -24,6 +24,7 @@ __all__ = [
     "Fingerprint",
     "FingerprintComparison",
     "KindDifference",
+    "describe_run",
     "find_fingerprint",
     "fingerprint_name",
     "packaged",
@@ -174,7 +175,7 @@ def _describe_placements(short: str, placements: Sequence[Placement]) -> str:
     return ", ".join(placement_clauses(first, short, ties=ties))
 
 
-def _describe_run(run: Mapping[str, Any]) -> str:
+def describe_run(run: Mapping[str, Any]) -> str:
     """Describe a run in a clause: version, options that choose kernels, and processor.
 
     Args:
@@ -269,7 +270,7 @@ def _parse_probe(name: str, content: bytes) -> Fingerprint:
         raise UsageError(f"The fingerprint {name!r} is damaged: {error}.", hint=_HINT) from None
     except UsageError as error:
         raise UsageError(f"The fingerprint {name!r} is damaged: {error.message}", hint=_HINT) from None
-    about = _describe_run(run)
+    about = describe_run(run)
     return Fingerprint(name=name, backend=backend, about=about, kinds=kinds, titles=titles, roundings=roundings)
 
 

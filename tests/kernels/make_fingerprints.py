@@ -27,6 +27,7 @@ BACKENDS = (
     "torch:compile=inductor",
 )
 KEPT_FACTS = ("backend", "versions", "cpu_flags", "options")
+KEPT_ROUNDINGS = ("op", "format", "status", "placements")
 KEPT = ("kind", "title", "key", "status", "variants", "nodes", "elements", "runner_up", "runner_up_match")
 
 
@@ -42,7 +43,18 @@ def main():
             continue
         kinds = [{name: kind[name] for name in KEPT} for kind in found["kinds"] if kind["status"] == "explained"]
         run = {name: found["backend"][name] for name in KEPT_FACTS}
-        plain = {"format": found["format"], "version": found["version"], "backend": run, "kinds": kinds}
+        roundings = [
+            {name: rounding[name] for name in KEPT_ROUNDINGS}
+            for rounding in found["roundings"]
+            if rounding["status"] == "explained" and rounding["placements"]
+        ]
+        plain = {
+            "format": found["format"],
+            "version": found["version"],
+            "backend": run,
+            "kinds": kinds,
+            "roundings": roundings,
+        }
         path = FOLDER / f"{fingerprint_name(found['backend'])}.json"
         path.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
         print(f"{text}: {len(kinds)} of {len(found['kinds'])} kinds explained, {path.name}")
