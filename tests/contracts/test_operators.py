@@ -14,6 +14,7 @@ NAMES = {row.name for row in ROWS} | {op for _, op in known_kernels()}
 PLACES = (
     "qdebug/model/operators/",
     "qdebug/replay/kernels/",
+    "qdebug/arithmetic/definitions/",  # the steps of operators
     "qdebug/arithmetic/floats/recipes.py",  # the steps of kernels
     "qdebug/backends/",  # what a framework writes and runs
     "qdebug/probe/",  # nets that are made to be probed

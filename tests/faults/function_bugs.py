@@ -86,7 +86,7 @@ def _(values):
     return np.log2(values["x"])
 
 
-@case("exp: base 2", "Exp", "x", REALS, r"base|2\^|power|0\.693")
+@case("exp: base 2", "Exp", "x", REALS, r"base|2\^|power|0\.693|exp2")
 def _(values):
     return np.exp2(values["x"])
 

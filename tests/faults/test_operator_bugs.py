@@ -17,6 +17,7 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnxruntime")
         (("--every", "3"), "of 87"),
         (("--codes", "--every", "3"), "of 70"),
         (("--fused", "--every", "3"), "of 66"),
+        pytest.param(("--steps",), "of 80", marks=pytest.mark.slow),
         pytest.param((), "of 261", marks=pytest.mark.slow),
         pytest.param(("--codes",), "of 208", marks=pytest.mark.slow),
         pytest.param(("--fused",), "of 203", marks=pytest.mark.slow),

@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes.cells import GRU_CELLS, LSTM_CELLS, wrong_cells
 from qdebug.arithmetic.mistakes.mistake import Mistake, always
 from qdebug.model import Node, operators
 from qdebug.replay.registry import run_node
@@ -31,7 +30,6 @@ def recurrent_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapp
     yield from _mixed_directions(node, values)
     yield from _opposite_direction(node)
     yield from _first_steps_without_state(node, values, opset)
-    yield from wrong_cells(node, values, {"LSTM": LSTM_CELLS, "GRU": GRU_CELLS}.get(node.op, {}))
 
 
 _GATES = MappingProxyType({"LSTM": ("input", "output", "forget", "cell"), "GRU": ("update", "reset", "hidden")})

@@ -10,6 +10,8 @@ from itertools import chain, islice
 
 import numpy as np
 
+from qdebug.arithmetic.definitions.catalogue import definition_of
+from qdebug.arithmetic.definitions.edits import EditedResult, edited_definitions
 from qdebug.arithmetic.mistakes.attributes import other_attributes, other_integers, other_operators
 from qdebug.arithmetic.mistakes.fits import Dial, dials, miscounted_blocks, miscounted_windows, solve
 from qdebug.arithmetic.mistakes.known import mistakes
@@ -428,10 +430,18 @@ class WrongNode:
         return next(filter(None, map(self._clause_of_fitting, self._alterations(self._places[0]))), None)
 
     def _alterations(self, place: Place) -> tuple[Iterator[Mistake], ...]:
-        """Return the mistakes that any operator can have: in writing, in the node itself, in reading."""
+        """Return the mistakes that any operator can have: in writing, in the node or one of its steps, in reading."""
         sample = self._sample(place)
         written, read = rewritings(self._form, sample.exact), readings(self._form, sample.result.operands)
-        return applicable(written), applicable(self._other_nodes(place)), applicable(read)
+        edited = self._wrong_steps(place)
+        return applicable(written), applicable(self._other_nodes(place)), edited, applicable(read)
+
+    def _wrong_steps(self, place: Place) -> Iterator[Mistake]:
+        """Yield edits of the steps by which the operator is defined."""
+        if self._max_replays >= _REPLAYS_PER_FIT:
+            sample = self._sample(place)
+            definition = definition_of(self._form, sample.result.operands, self._opset, self._form_output)
+            yield from edited_definitions(self._form, definition, sample.exact)
 
     def _integer_readings(self, place: Place) -> Iterator[Mistake]:
         """Yield mistakes in reading integer operands, such as positions."""
@@ -615,7 +625,8 @@ class WrongNode:
         fitting_mistakes: list[Mistake] = []
         for mistake in islice(candidates, self._max_replays):
             if self._is_reproduced_by(mistake, self._places[0], whole=whole) and not any(
-                _is_same(mistake, equal_mistake) for equal_mistake in fitting_mistakes
+                _is_same(mistake, equal_mistake, self._sample(self._places[0]).exact)
+                for equal_mistake in fitting_mistakes
             ):
                 fitting_mistakes.append(mistake)
         clauses = [mistake.likely for mistake in fitting_mistakes]
@@ -689,8 +700,10 @@ def _equals_where_wrong(sample: _Sample, values: np.ndarray) -> bool:
     return bool((errors <= sample.slack).all())
 
 
-def _is_same(mistake: Mistake, candidate: Mistake) -> bool:
+def _is_same(mistake: Mistake, candidate: Mistake, right: np.ndarray) -> bool:
     """Return whether two mistakes compute the same result from the same values, although their wording differs."""
+    if isinstance(mistake.after, EditedResult) and isinstance(candidate.after, EditedResult):
+        return mistake.after.equals(candidate.after, right)
     return (
         mistake.node == candidate.node
         and mistake.after is candidate.after
@@ -711,6 +724,6 @@ _FAR_OFF_MIN_ERROR = 0.01
 _FEW_ELEMENTS = 1 << 12
 """Number of wrong elements, and of evenly spread elements, that are compared first."""
 _REPLAYS_PER_FIT = 100
-"""Number of replays that fitting a number takes. Nodes that are too large for so many replays are not fitted."""
+"""Number of replays that fitting a number, or a wrong step, takes. Nodes too large for them are not fitted."""
 _MAX_ELEMENTS_FOR_BLOCKS = 1 << 20
 """Maximum number of elements of a result for which the weights of an operand's blocks are solved for."""
