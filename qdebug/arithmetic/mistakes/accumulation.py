@@ -21,7 +21,7 @@ _MAX_ADDITIONS = 1 << 23
 
 
 def short_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield mistakes in which a matrix product, a reduction or a cumulative sum accumulates in a short format.
+    """Yield mistakes in which a product, a reduction, a softmax or a cumulative sum accumulates in a short format.
 
     Args:
         node: The node's real form.
@@ -38,6 +38,8 @@ def short_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake
             sums = _sum_sequentially(terms, short_format, rounds_terms=rounds_terms)
             if node.op == "ReduceMean":
                 sums = short_format.rounded(sums / np.float32(count))
+            if node.op == "Softmax":
+                sums = np.ascontiguousarray(np.moveaxis(terms / sums, 0, -1))
             yield Mistake(
                 likely=f"its sums are accumulated in {short_format.name}, term by term{clause}",
                 node=node,
@@ -86,6 +88,8 @@ def _terms_of_sums(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray |
     if not names or any(values[name].dtype != np.float32 for name in names[:1]):
         return None
     data = values[names[0]]
+    if node.op == "Softmax" and node.attrs.get("axis", -1) in (-1, data.ndim - 1) and data.size <= _MAX_ADDITIONS:
+        return np.moveaxis(np.asarray(np.exp(data - data.max(-1, keepdims=True))), -1, 0)
     if node.op in ("ReduceSum", "ReduceMean"):
         stated = values[names[1]].reshape(-1).tolist() if len(names) > 1 else node.attrs.get("axes")
         axes = tuple(int(axis) % data.ndim for axis in stated) if isinstance(stated, list | tuple) and stated else ()

@@ -104,6 +104,8 @@ def allowed_error(
     sums = None if row.sums is None else _sum_magnitudes(node, values, opset)
     if sums is None:
         own_rounding = min(FUNCTION_ROUNDOFFS * unit, ROUNDING_MAX_SIGNAL_SHARE) * size
+        if row.unit == "softmax" and unit > FLOAT32_UNIT_ROUNDOFF:
+            own_rounding = min(own_rounding, _rounding_of_softmax(values[node.inputs[0]], output, unit))
         return own_rounding + (_near_tie_error(node, values, opset, unit) if row.fake_quantizes else 0.0)
     magnitudes = finite_norm(sums)
     terms = sum_terms(node, _shapes(values), output.shape)
@@ -120,6 +122,18 @@ def allowed_error(
     # the error that is estimated here.
     estimate = _narrow_sums_estimate(magnitudes, terms, size, unit)
     return min(bound(unit), math.hypot(bound(FLOAT32_UNIT_ROUNDOFF), estimate))
+
+
+def _rounding_of_softmax(data: np.ndarray, output: np.ndarray, unit: float) -> float:
+    """Return the error norm of a softmax whose steps round to a narrow format, but whose sums are kept in float32.
+
+    The rounding of an exponent changes its exponential by as much, relative to the exponential. An exponent that was
+    recorded in the format may have been computed in float32, so its own rounding counts too.
+    """
+    if data.shape != output.shape:
+        return math.inf
+    with np.errstate(invalid="ignore"):
+        return unit * finite_norm(output * (ELEMENTWISE_ROUNDOFFS + np.abs(data.astype(np.float32))))
 
 
 def beyond_own_terms(

@@ -62,3 +62,13 @@ def test_a_cumulative_sum_is_rounded_at_each_step(axis):
     assert not sums(
         node.__class__(name="n", op="CumProd", inputs=("x", "a"), outputs=("y",)), {"x": X, "a": np.array(0)}, X.shape
     )
+
+
+def test_the_divisor_of_a_softmax_is_summed_term_by_term():
+    made = sums(Node(name="n", op="Softmax", inputs=("x",), outputs=("y",)), {"x": X}, X.shape)
+    powers = np.exp(X - X.max(-1, keepdims=True))
+    total = np.zeros(5, np.float16)
+    for at in range(30):
+        total = (total.astype(np.float32) + powers[:, at]).astype(np.float16)
+    text = "its sums are accumulated in float16, term by term"
+    np.testing.assert_array_equal(made[text], powers / total.astype(np.float32)[:, None])

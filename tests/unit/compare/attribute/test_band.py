@@ -386,3 +386,21 @@ def test_sums_in_a_short_format_pass_and_a_wrong_fifth_of_the_terms_does_not(dty
     part = terms * 4 // 5
     lacking = rows[:, :part].astype(np.float64) @ columns[:part].astype(np.float64)
     assert diff(run(exact), run(lacking))["n"].status == "diverged"
+
+
+@pytest.mark.parametrize("offset", [0, 50])
+@pytest.mark.parametrize("spread", [0.3, 1.0, 4.0])
+def test_a_softmax_in_float16_may_round_its_steps_but_not_its_sums(spread, offset):
+    scores = (np.random.default_rng(3).normal(size=(6, 3072)) * spread + offset).astype(np.float16).astype(np.float32)
+    form = Node(name="n", op="Softmax", inputs=("x",), outputs=("y",))
+    exact = np.exp(scores - scores.max(-1, keepdims=True))
+    powers = np.exp((scores - scores.max(-1, keepdims=True)).astype(np.float16)).astype(np.float16)
+    honest = powers / powers.astype(np.float32).sum(-1, keepdims=True).astype(np.float16)
+    total = np.zeros((6, 1), np.float16)
+    for at in range(powers.shape[1]):
+        total += powers[:, at : at + 1]
+    exact /= exact.sum(-1, keepdims=True)
+    allowed = allowed_error(form, {"x": scores}, exact, {"": 17}, 2.0**-11)
+    assert finite_norm(honest - exact) < allowed / 10
+    if spread <= 1:
+        assert finite_norm(powers / total - exact) > allowed
