@@ -233,7 +233,7 @@ def _(values):
     "ReduceSumSquare",
     "x a",
     dict(x=real(60, 20), a=np.array([1])),
-    r"square of the sum|sum",
+    r"square of the sum|sum|axes\) \*\* 2",
     keepdims=1,
 )
 def _(values):

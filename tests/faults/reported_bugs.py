@@ -929,7 +929,7 @@ def _(values):
     "Attention",
     "x x2 x3 m",
     {**HEADS, "m": rng.random((9, 13)) > 0.4},
-    r"mask|invert|opposite|'m'|negat",
+    r"mask|invert|opposite|'m'|negat|cases are swapped",
     opset=23,
 )
 def _(values):
