@@ -13,10 +13,11 @@ from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError, NoScaleError, NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_float
+from qdebug.model.thresholds.attribution import COMPUTED_CONSTANT_MAX_NODES
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.extents import recorded_limits
 from qdebug.replay.real_form import real_form
-from qdebug.replay.registry import has_kernel
+from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.segment import Run, run_form, run_real, run_segment
 
 __all__ = [
@@ -95,6 +96,8 @@ def inputs_of(recording: Recording, form: Node, place: tuple[int, int]) -> dict[
 def load_input(recording: Recording, place: tuple[int, int], form: Node, name: str) -> np.ndarray:
     """Load an input of a node as real values, or as stored if the node takes codes or casts codes to plain numbers.
 
+    An unrecorded input that depends on recorded constants alone, such as a dequantized weight, is computed.
+
     Args:
         recording: The run that contains the node.
         place: Sample and step.
@@ -102,16 +105,38 @@ def load_input(recording: Recording, place: tuple[int, int], form: Node, name: s
         name: The input.
 
     Raises:
-        RecordingError: It was not recorded.
+        RecordingError: It was not recorded and does not follow from constants.
     """
     if not recording.has(name, *place):
-        raise NotRecordedError(f"Its input {name!r} was not recorded.")
+        computed = _compute_from_constants(recording, name)
+        if computed is None:
+            raise NotRecordedError(f"Its input {name!r} was not recorded.")
+        return computed
     quant = recording.graph.tensors[name].quant or quant_shared_with_data(recording, form, name)
     if quant is None and _needs_scale(recording, form, name):
         raise NoScaleError(f"No scale was recorded for its input {name!r}.")
     row, output_info = operators.of(form.op), recording.graph.tensors.get(form.outputs[0])
     keeps_codes = row.takes_codes or (row.casts and output_info is not None and output_info.quant is None)
     return dequantize(recording.load(name, *place), None if keeps_codes else quant)
+
+
+def _compute_from_constants(recording: Recording, name: str, depth: int = 0) -> np.ndarray | None:
+    """Compute a tensor of real values from recorded constants, or return None if it does not depend on these alone."""
+    graph = recording.graph
+    node = graph.producer(name)
+    if node is None or not any(node.inputs) or depth >= COMPUTED_CONSTANT_MAX_NODES or graph.tensors[name].quant:
+        return None
+    values: dict[str, np.ndarray] = {}
+    for each in filter(None, node.inputs):
+        is_recorded = graph.is_constant(each) and recording.has(each)
+        array = recording.load(each) if is_recorded else _compute_from_constants(recording, each, depth + 1)
+        if array is None:
+            return None
+        values[each] = array
+    try:
+        return run_node(node, values, graph.opset)[name]
+    except KernelError:
+        return None
 
 
 def _needs_scale(recording: Recording, form: Node, name: str) -> bool:

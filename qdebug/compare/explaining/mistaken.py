@@ -10,7 +10,7 @@ import numpy as np
 
 from qdebug.arithmetic.mistakes.known import mistakes
 from qdebug.arithmetic.mistakes.mistake import MISFITS, Mistake
-from qdebug.compare.attribute.backend_replay import load_input
+from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.attribute.band import allowed_error, difference, finite_norm, norm
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
@@ -26,7 +26,7 @@ from qdebug.replay.precision import is_real, widen
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
-__all__ = ["form_of_output", "is_conclusive", "mistake_of", "output_with_mistake", "read_inputs", "rounding_norm"]
+__all__ = ["form_of_output", "is_conclusive", "mistake_of", "output_with_mistake", "rounding_norm"]
 
 
 def mistake_of(
@@ -145,36 +145,13 @@ def form_of_output(
         stored = {name: recording.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
         return node, recording.graph.opset, stored
     form, opset = real_form(node, recording.graph.opset)
-    values = read_inputs(recording, form, place)
+    values = inputs_of(recording, form, place)
     part = slice_of_split(form, tensor, values, opset)
     if part is not None:
         return part
     if tensor not in form.outputs:
         raise KernelError(f"{tensor!r} is not an output of {node.op} {node.name!r} as computed here.")
     return form, opset, values
-
-
-def read_inputs(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:
-    """Load a node's inputs, computing unrecorded ones that depend only on constants.
-
-    Args:
-        recording: The run.
-        form: The node's real form.
-        place: Sample and step.
-
-    Raises:
-        KernelError: An input cannot be computed.
-        NotRecordedError: An input was not recorded.
-    """
-    input_values: dict[str, np.ndarray] = {}
-    for name in dict.fromkeys(filter(None, form.inputs)):
-        maker = recording.graph.producer(name)
-        if recording.has(name, *place) or maker is None or not _reads_constants(recording, maker):
-            input_values[name] = load_input(recording, place, form, name)
-        else:
-            constants = {each: recording.load(each) for each in maker.inputs if each}
-            input_values[name] = run_node(maker, constants, recording.graph.opset)[name]
-    return input_values
 
 
 def _reads_constants(recording: Recording, node: Node) -> bool:
