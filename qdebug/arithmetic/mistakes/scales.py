@@ -19,6 +19,7 @@ __all__ = [
     "divisions_of_codes",
     "late_zero_points",
     "saturating_pairs",
+    "saturating_results",
     "scales_along_other_axes",
 ]
 
@@ -124,6 +125,31 @@ def saturating_pairs(
     likely = "products of codes are added in pairs that saturate in 16 bits"
     result = np.asarray(sums * (scales[0] * scales[1]), np.result_type(data, weight))
     yield Mistake(likely=likely, node=node, values={}, after=always(result))
+
+
+def saturating_results(node: Node, result: np.ndarray, target: QuantParams) -> Iterator[Mistake]:
+    """Yield a node inside a layer whose result is clipped to the range of the layer's output codes, too early.
+
+    Some kernels convert the result of a product to codes before they add another operand to it. Such codes may or may
+    not include the zero point.
+
+    Args:
+        node: A node inside a layer.
+        result: Its right result.
+        target: The scale and zero point of the layer's result.
+    """
+    if target.scale.size != 1 or target.qmin is None or target.qmax is None or result.dtype.kind != "f":
+        return
+    scale, zero_point = float(target.scale.reshape(-1)[0]), int(target.zero_point.reshape(-1)[0])
+    for offset in dict.fromkeys((0, zero_point)):
+        low, high = target.qmin - offset, target.qmax - offset
+        if not np.any((result < low * scale) | (result > high * scale)):
+            continue
+        likely = f"the result is already clipped to the range of the layer's {target.dtype} codes"
+        codes = np.clip(np.rint(result / scale), low, high)
+        clipped = np.clip(result, low * scale, high * scale)
+        for early in (np.asarray(codes * scale, result.dtype), np.asarray(clipped, result.dtype)):
+            yield Mistake(likely=likely, node=node, values={}, after=always(early))
 
 
 def late_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -8,11 +8,13 @@ node with only three wrong elements has no place.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qdebug.model import Node, operators
+from qdebug.model.operators import Sums
 from qdebug.model.thresholds.patterns import (
     BLOCK_PART_MAX_PROBABILITY,
     BORDER_MAX_WIDTH,
@@ -21,10 +23,11 @@ from qdebug.model.thresholds.patterns import (
     KERNEL_BLOCKS,
     MEMORY_PART_MAX_SHARE,
     PLACE_MAX_PROBABILITY,
+    UNBROADCAST_MIN_WRONG_SHARE,
 )
 from qdebug.replay.unit import Unit
 
-__all__ = ["Layout", "WrongPlace", "layout_of", "may_be_chance", "places"]
+__all__ = ["Layout", "WrongPlace", "layout_of", "may_be_chance", "places", "unbroadcast_operand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +159,34 @@ def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
         if place.share <= MEMORY_PART_MAX_SHARE * smallest_share
     ]
     return tuple(sorted(result, key=lambda place: place.share))
+
+
+def unbroadcast_operand(node: Node, shapes: Mapping[str, tuple[int, ...]], is_wrong: np.ndarray) -> str | None:
+    """Return a clause if only those slices of a result are right that need no broadcast of an operand, or None.
+
+    A kernel that does not broadcast computes the first slice alone, or reads beyond the operand for all others. What it
+    leaves there is unknown, but most of these elements must be wrong.
+
+    Args:
+        node: The node.
+        shapes: Shapes of its operands.
+        is_wrong: Mask of the wrong elements of its result.
+    """
+    row, names = operators.of(node.op), [name for name in node.inputs[:2] if name in shapes]
+    is_matrix_product = row.sums is Sums.MATRIX
+    if not (is_matrix_product or row.elementwise) or len(names) != 2:
+        return None
+    for axis in range(is_wrong.ndim - 2 if is_matrix_product else is_wrong.ndim):
+        extent = is_wrong.shape[axis]
+        slices = np.moveaxis(is_wrong, axis, 0).reshape(extent, -1)
+        if extent < 2 or slices[0].any() or not (slices[1:].mean(axis=1) > UNBROADCAST_MIN_WRONG_SHARE).all():
+            continue
+        extents = {name: (1,) * (is_wrong.ndim - len(shapes[name])) + shapes[name] for name in names}
+        broadcast = [name for name in names if len(extents[name]) == is_wrong.ndim and extents[name][axis] == 1]
+        if len(broadcast) == 1 and not may_be_chance(1 - 1 / extent, int(np.count_nonzero(is_wrong)), is_wrong.ndim):
+            kind = "batch slice" if is_matrix_product else f"index of axis {axis}"
+            return f"probably {broadcast[0]!r} is not broadcast: only the first {kind} of {extent} is right"
+    return None
 
 
 def _places_in_memory_order(is_wrong: np.ndarray, count: int) -> Iterator[WrongPlace]:

@@ -32,6 +32,7 @@ from qdebug.replay.segment import run_form
 __all__ = [
     "clamp_unless_recorded_unclamped",
     "clip_in_turn",
+    "codes_behind",
     "folded_clamp",
     "own_values",
     "recorded_values",
@@ -107,7 +108,7 @@ def recorded_values(
 
 def span_before(graph: Graph, tensor: str) -> Clamp:
     """Return the interval of the codes that a tensor holds or was dequantized from, unbounded without codes."""
-    return uniform_span(graph.tensors[_codes_behind(graph, tensor)].quant)
+    return uniform_span(graph.tensors[codes_behind(graph, tensor)].quant)
 
 
 def span_after(recording: Recording, tensor: str) -> Clamp:
@@ -156,11 +157,11 @@ def reference_codes(reference: Graph, backend: Graph, entry: PlannedNode) -> Qua
     quant = reference.tensors[entry.reference_tensor].quant
     backend_node = backend.producer(entry.tensor)
     if quant is None and not (backend_node is not None and operators.of(backend_node.op).dequantizes):
-        quant = reference.tensors[_codes_behind(reference, entry.reference_tensor)].quant
+        quant = reference.tensors[codes_behind(reference, entry.reference_tensor)].quant
     return None if quant is None or quant.per_channel else quant
 
 
-def _codes_behind(graph: Graph, tensor: str) -> str:
+def codes_behind(graph: Graph, tensor: str) -> str:
     """Return the codes that a tensor was dequantized from, or the tensor itself if it was not dequantized."""
     node = graph.producer(tensor)
     is_dequantized = node is not None and operators.of(node.op).dequantizes

@@ -14,8 +14,10 @@ from qdebug.compare.explaining.float_band import locate_outliers
 from qdebug.compare.explaining.further import further_cause
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
-from qdebug.model import Node, Recording, operators
+from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_float
+from qdebug.model.view import View
+from qdebug.numerics.affine import quantize
 
 __all__ = ["CodeCause", "cause_of_codes"]
 
@@ -48,6 +50,9 @@ def cause_of_codes(recording: Recording, tensor: str, *, roundings: bool = True)
     node = recording.graph.producer(tensor)
     if node is None:
         return CodeCause()
+    with_codes = _WithCodes.behind(recording, node, tensor)
+    if with_codes is not None:
+        return cause_of_codes(with_codes, node.inputs[0], roundings=roundings)
     try:
         units = Units(recording)
         quant = recording.graph.tensors[tensor].quant
@@ -66,6 +71,44 @@ def cause_of_codes(recording: Recording, tensor: str, *, roundings: bool = True)
         return _cause_of_search(recording, tensor) or before_rounding
     except (KernelError, NotRecordedError, UsageError):
         return CodeCause()
+
+
+class _WithCodes(View):
+    """A recording with unrecorded codes, which follow exactly from the recorded tensor that they are dequantized to.
+
+    Args:
+        recording: The recording.
+        codes: The tensor of codes.
+        dequantized: The recorded tensor.
+        quant: The quantization of the codes.
+    """
+
+    def __init__(self, recording: Recording, codes: str, dequantized: str, quant: QuantParams) -> None:
+        super().__init__(recording)
+        self._codes, self._dequantized, self._quant = codes, dequantized, quant
+
+    @classmethod
+    def behind(cls, recording: Recording, node: Node, tensor: str) -> _WithCodes | None:
+        """Return the recording with the codes that a node dequantizes to a tensor, or None if these are recorded."""
+        codes = node.inputs[0] if operators.plain(node).dequantizes else ""
+        info = recording.graph.tensors.get(codes)
+        if info is None or info.quant is None or recording.graph.producer(codes) is None or recording.places(codes):
+            return None
+        return cls(recording, codes, tensor, info.quant)
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps with values of a tensor, or of any tensor, in order."""
+        return super().places(self._dequantized if tensor == self._codes else tensor)
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Return whether there are values of a tensor for a sample and step."""
+        return super().has(self._dequantized if tensor == self._codes else tensor, sample, step)
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Return the elements of a tensor. Raises RecordingError if no values are kept."""
+        if tensor != self._codes:
+            return super().load(tensor, sample, step)
+        return quantize(super().load(self._dequantized, sample, step), self._quant)
 
 
 def _cause_of_search(recording: Recording, tensor: str) -> CodeCause | None:

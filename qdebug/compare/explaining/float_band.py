@@ -595,7 +595,9 @@ class _FloatNode:
         vectors = recorded_values.ndim == _MATRIX_RANK or self._holds_vectors()
         last = vectors or keeps_channels_last(self._form)
         spatial = tuple(range(axes - 1) if last else range(1, axes))
-        first = "row" if vectors and axes == 1 else "step" if self._has_steps(recorded_values.ndim) else "sample"
+        first = "step" if self._has_steps(recorded_values.ndim) else "batch slice" if vectors else "sample"
+        if vectors and axes == 1:
+            first = "row"
         layout = Layout(channel=axes - 1 if last else 0, spatial=spatial, first=first, vectors=vectors)
         outlier_patterns, outlier_count = places(is_outlier, layout), int(np.count_nonzero(is_outlier))
         if outlier_count == 1:

@@ -66,7 +66,7 @@ def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Pl
         shared = _shared_misreading_clause(layers, node, tensor, places)
         if shared is not None:
             return shared
-        clauses = _mistakes_of_nodes(layers, nodes, tensor, places, WrongNode.find_mistake_in_part)
+        clauses = _mistakes_of_nodes(layers, nodes, tensor, places, WrongNode.cause_in_part)
     exact_clauses = [(clause, claim) for clause, claim in clauses if not claim.startswith(ONE_OFF)]
     clauses = exact_clauses or clauses
     if not 0 < len(clauses) <= MAX_REPORTED_MISTAKES:

@@ -23,8 +23,10 @@ from qdebug.arithmetic.mistakes.scales import (
     codes_passed_on,
     divisions_of_codes,
     saturating_pairs,
+    saturating_results,
     scales_along_other_axes,
 )
+from qdebug.arithmetic.patterns.wrong_places import unbroadcast_operand
 from qdebug.arithmetic.relations import (
     Result,
     coarse_relation_of,
@@ -163,7 +165,7 @@ class WrongNode:
             cause = f"{count} ({self.claim})"
         cause = cause or self.find_threshold()
         if cause is None and self._is_unwritten:
-            return self._cause_of_one_value() or self.find_function()
+            return self._cause_of_one_value() or self.find_unbroadcast_operand() or self.find_function()
         return (
             cause
             or self.find_alteration()
@@ -171,6 +173,7 @@ class WrongNode:
             or self.find_differing_number()
             or self.find_miscounted_parts()
             or self.find_other_tensor()
+            or self.find_unbroadcast_operand()
             or self.find_copied_part()
             or self._code_lines().find_offsets()
         )
@@ -185,7 +188,8 @@ class WrongNode:
         if cause is not None:
             return cause
         if self._is_unwritten:
-            return self._cause_of_one_value() or self.find_relation(coarse_relation_of)
+            cause = self._cause_of_one_value() or self.find_unbroadcast_operand()
+            return cause or self.find_relation(coarse_relation_of)
         return (
             self.find_alteration()
             or self.find_differing_number()
@@ -194,6 +198,7 @@ class WrongNode:
             or self.find_other_tensor()
             or self.find_relation(coarse_relation_of)
             or self.find_mistake_in_part()
+            or self.find_unbroadcast_operand()
             or self.find_copied_part()
             or self.find_relation(relation_by_index)
         )
@@ -291,6 +296,10 @@ class WrongNode:
         form, opset, values = form_of_output(self._recording, last, self._tensor, place)
         result = run_node(form, values, opset)[form.outputs[0]]
         return max(inside, allowed_error(form, values, result, opset, unit))
+
+    def cause_in_part(self) -> str | None:
+        """Return a clause with the mistake of this inner node in a part of the layer's output, or None."""
+        return self.find_mistake_in_part() or self.find_unbroadcast_operand()
 
     def cause_inside(self) -> str | None:
         """Return a clause with the mistake of this inner node that reproduces the layer's output, or None."""
@@ -454,6 +463,7 @@ class WrongNode:
         operands = self._sample(place).result.operands
         if self._quant is not None and self._later:
             yield from codes_passed_on(self._form, operands, self._quant)
+            yield from saturating_results(self._form, self._sample(place).exact, self._quant)
         if self._quant is not None:
             yield from activations_of_scaled_inputs(self._form, operands, self._quant)
         quants = self._quants_of_operands()
@@ -561,6 +571,16 @@ class WrongNode:
     def _substituted_operands(self, place: Place) -> Iterator[Mistake]:
         operands = self._sample(place).result.operands
         return substituted_operands(self._recording, self._node, self._form, operands, place=place, tensor=self._tensor)
+
+    def find_unbroadcast_operand(self) -> str | None:
+        """Return a clause if only the elements that need no broadcast of an operand are right, or None."""
+        clauses = set()
+        for sample in map(self._sample, self._places):
+            shapes = {name: array.shape for name, array in sample.result.operands.items()}
+            is_comparable = sample.exact.shape == sample.wrong.shape
+            clauses.add(unbroadcast_operand(self._form, shapes, sample.wrong) if is_comparable else None)
+        clause = clauses.pop()
+        return None if clauses or clause is None else f"{LIKELY}{clause} (the others hold all wrong elements)"
 
     def find_copied_part(self) -> str | None:
         """Return a clause with the recorded tensor that the wrong elements equal at the same indices, or None.

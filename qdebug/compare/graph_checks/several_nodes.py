@@ -10,7 +10,14 @@ import numpy as np
 from qdebug.compare.attribute.attribute import Attribution, attribute
 from qdebug.compare.attribute.band import difference as either_way
 from qdebug.compare.attribute.band import finite_norm, minus, norm, segment_share, unit_roundoff
-from qdebug.compare.attribute.code_spans import clip_in_turn, own_values, recorded_values, rounding_inside, span_before
+from qdebug.compare.attribute.code_spans import (
+    clip_in_turn,
+    codes_behind,
+    own_values,
+    recorded_values,
+    rounding_inside,
+    span_before,
+)
 from qdebug.compare.attribute.declared_format import declared_format_of_values, declared_unit
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.graph_checks.differences import declared_difference, has_codes
@@ -42,7 +49,8 @@ class SeveralNodes(TensorCheck):
 
     def effect(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:  # noqa: ARG002
         """Find a difference from the reference's nodes on the same inputs, in any of the given samples and steps."""
-        return next(filter(None, map(self._effect_at, places)), None)
+        worst_first = reversed(places)
+        return next(filter(None, map(self._effect_at, worst_first)), None)
 
     def _effect_at(self, place: tuple[int, int]) -> Finding | None:
         facts, entry = self.facts, self.facts.entry
@@ -106,8 +114,10 @@ class SeveralNodes(TensorCheck):
             backend_values: The recorded values, in the reference's order.
             place: Sample and step.
         """
-        facts, quant = self.facts, self.facts.entry.quant
-        inner = {name for node in self.segment.own for name in node.outputs if name} - {facts.entry.tensor}
+        facts, tensor = self.facts, self.facts.entry.tensor
+        codes = codes_behind(facts.backend.graph, tensor)
+        quant = facts.backend.graph.tensors[codes].quant
+        inner = {name for node in self.segment.own for name in node.outputs if name} - {tensor, codes}
         if quant is None or any(facts.backend.graph.tensors[name].quant is not None for name in inner):
             return None  # inner codes may be rounded differently, by more than an output step
         replay_own_nodes = partial(own_values, facts.be, facts.entry.pair, self.segment, reference_values.shape, place)
@@ -122,8 +132,11 @@ class SeveralNodes(TensorCheck):
         steps = np.nan_to_num(np.abs(minus(own_result, backend_values)), nan=0.0).max(initial=0.0) / float(
             np.max(quant.scale)
         )
-        is_noise = steps <= DERIVED_LSB + noise / float(np.max(quant.scale))
-        return None if is_noise else self._make_finding_of_wrong_codes(int(np.rint(steps)))
+        if steps <= DERIVED_LSB + noise / float(np.max(quant.scale)):
+            return None
+        reproduction = facts.reproducer.reproduce(facts.node, tensor)
+        is_known = reproduction is not None and reproduction.by is not None
+        return None if is_known else self._make_finding_of_wrong_codes(int(np.rint(steps)))
 
     def _make_finding_of_wrong_codes(self, largest_error: int) -> Finding | None:
         """Return the finding about codes that rounding does not explain, or None if it does."""

@@ -247,3 +247,12 @@ REFIT_MIN_SHARE = threshold(
     unit="share of the elements",
     why="A scale that is fitted to the elements must reproduce this share of them, and the others within one code.",
 )
+UNBROADCAST_MIN_WRONG_SHARE = threshold(
+    "UNBROADCAST_MIN_WRONG_SHARE",
+    0.5,
+    unit="share of the elements",
+    decides="cause",
+    why="An operand is not broadcast if the first slice of a result is right and this share of each other slice is "
+    "wrong. Memory that was never written is right only by chance.",
+    source="chosen: most elements",
+)

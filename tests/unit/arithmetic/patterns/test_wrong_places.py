@@ -11,7 +11,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qdebug.arithmetic.patterns.wrong_places import Layout, _repeated_part_of_blocks, may_be_chance, places
+from qdebug.arithmetic.patterns.wrong_places import (
+    Layout,
+    _repeated_part_of_blocks,
+    may_be_chance,
+    places,
+    unbroadcast_operand,
+)
+from qdebug.model import Node
 from qdebug.model.thresholds.patterns import PLACE_MAX_PROBABILITY
 
 NCHW = Layout(channel=0, spatial=(1, 2))
@@ -255,3 +262,31 @@ def test_rows_of_a_tile_are_a_place():
     wrong[np.arange(32) % 8 >= 4] = True
     vectors = Layout(channel=0, spatial=(), first="row", vectors=True)
     assert [place.detail for place in places(wrong, vectors)] == ["only in the last 4 of every 8 of the rows"]
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "right", "text"),
+    [
+        ("MatMul", {"a": (1, 5, 8), "b": (3, 8, 6)}, (0,), "'a' is not broadcast: only the first batch slice of 3"),
+        ("MatMul", {"a": (5, 8), "b": (3, 8, 6)}, (0,), "'a' is not broadcast: only the first batch slice of 3"),
+        ("MatMul", {"a": (2, 3, 5, 8), "b": (2, 1, 8, 6)}, (slice(None), 0), "'b' is not broadcast: only the first"),
+        (
+            "Mul",
+            {"a": (4, 6, 9), "b": (4, 1, 9)},
+            (slice(None), 0),
+            "'b' is not broadcast: only the first index of axis 1",
+        ),
+        ("MatMul", {"a": (3, 5, 8), "b": (3, 8, 6)}, (0,), None),
+        ("MatMul", {"a": (1, 5, 8), "b": (3, 8, 6)}, (1,), None),
+        ("Softmax", {"a": (3, 5, 6)}, (0,), None),
+    ],
+)
+def test_only_slices_that_need_no_broadcast_are_right(op, shapes, right, text):
+    arrays = [np.zeros(shape, bool) for shape in shapes.values()]
+    is_wrong = np.ones(np.matmul(*arrays).shape if op == "MatMul" else np.broadcast_shapes(*shapes.values()), bool)
+    is_wrong[right] = False
+    node = Node(name="n", op=op, inputs=tuple(shapes), outputs=("y",))
+    clause = unbroadcast_operand(node, shapes, is_wrong)
+    assert clause is None if text is None else text in clause
+    is_wrong[...] = True
+    assert unbroadcast_operand(node, shapes, is_wrong) is None
