@@ -16,6 +16,8 @@ class BirthRule(StrEnum):
 
     OVERFLOW = "overflow"
     """The exact result exceeds the largest number of the format."""
+    UNSCALED_OVERFLOW = "unscaled_overflow"
+    """The exact result exceeds the largest number of the format before it is multiplied by a factor."""
     SUM_OVERFLOW = "sum_overflow"
     """The exact result fits the format, but the sum of the terms' magnitudes does not."""
     INSIDE_OVERFLOW = "inside_overflow"
@@ -128,6 +130,7 @@ class Birth(JsonObject):
         names = [repr(operand.tensor) for operand in self.operands] or ["an input"]
         return {
             BirthRule.OVERFLOW: f"{result} is {beyond}",
+            BirthRule.UNSCALED_OVERFLOW: f"its result before scaling by {' and '.join(names)}, {size}, is {beyond}",
             BirthRule.SUM_OVERFLOW: sums,
             BirthRule.INSIDE_OVERFLOW: f"exp of {names[0]} = {first} is {beyond}; the exact result is {size}",
             BirthRule.ZERO_BY_ZERO: f"0 is divided by {names[-1]} = 0",

@@ -20,6 +20,7 @@ from qdebug.compare.attribute.backend_replay import inputs_of, real_values
 from qdebug.compare.attribute.birth import Birth, BirthOperand, BirthRule, Selector
 from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.attribute.input_errors import partner_values, replay_with
+from qdebug.compare.attribute.overflow_inside import find_overflow_inside
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, Node, operators
@@ -67,11 +68,14 @@ def find_birth(replays: ReferenceReplay, tensor: str, place: tuple[int, int]) ->
             inside = [name for name in recorded_outputs if name not in replays.pairs]
             expected |= {name: replay_with(replays, nodes, name, reference_inputs, place) for name in inside}
         for node in nodes:
-            for name in (name for name in node.outputs if name in expected):
+            is_replayable = all(recording.has(name, *place) for name in node.inputs if name) or len(nodes) == 1
+            for name in (name for name in node.outputs if name in expected and is_replayable):
                 is_wrong = _nonfinite_errors(replays, name, expected[name], place)
                 birth = _SuspectNode(replays, node, name, place, expected).birth(is_wrong) if is_wrong.any() else None
                 if birth is not None:
                     return birth
+        if len(nodes) > 1 and all(np.isfinite(real_values(recording, name, place)).all() for name in entries):
+            return find_overflow_inside(recording, nodes, tensor, place)
     except (KernelError, NotRecordedError, UsageError):
         return None
     return None

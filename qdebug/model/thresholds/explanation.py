@@ -362,3 +362,11 @@ ONE_SIDED_MIN_MEAN = threshold(
     why="A smaller mean error of a rounded result is not called one-sided, however certain. Truncation has 0.5; "
     "rounding ties away from zero has up to 0.06 in sums of bfloat16.",
 )
+OVERFLOW_LIMIT_SLACK = threshold(
+    "OVERFLOW_LIMIT_SLACK",
+    2.0**-9,
+    unit="relative distance from the largest number",
+    decides="cause",
+    why="Inside a layer, rounding decides whether results this close to the largest number of the format overflow.",
+    source="derived: one step of float16 for the result, and one for its operands",
+)
