@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 
 from qdebug.compare.attribute.graph_walk import downstream
-from qdebug.compare.explaining.claims import EVERY
+from qdebug.compare.explaining.claims import EVERY, ONE_OFF
 from qdebug.compare.growth import fails_by_growth, growth_sentence
 from qdebug.compare.result.diagnosis import Diagnosis, FaultClass, RuledOut, class_of
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, JudgedBy, Status
@@ -33,6 +33,8 @@ JointShare = Callable[[str, Sequence[str]], float | None]
 """Returns the share of an output's error that several tensors cause together, or None if unknown."""
 
 _ROLES = (FindingRole.DIFFERENCE, FindingRole.BREACH, FindingRole.CAUSE)
+_COMPLETE = (EVERY, ONE_OFF, "all wrong elements")
+"""Claims of causes that account for all of an error."""
 _NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?\d[\d.,e+-]*")
 
 
@@ -147,12 +149,16 @@ def _failing_nodes(result: RunComparison, table: ResultTable, graph: Graph) -> l
     """
     failing: list[tuple[NodeResult, Finding]] = []
     downstream_tensors: set[str] = set()
+    nonfinite_tensors: set[str] = set()
     first_nonfinite = None if result.verdict.nonfinite is None else result.verdict.nonfinite.row
     for row in np.flatnonzero(table.beyond).tolist():
         node = table[row]
         finding = _main_finding(node)
-        if finding is None or (node.status is Status.NONFINITE and first_nonfinite not in (None, row)):
+        is_passed_on = first_nonfinite != row if first_nonfinite is not None else node.tensor in nonfinite_tensors
+        if finding is None or (node.status is Status.NONFINITE and is_passed_on):
             continue
+        if node.status is Status.NONFINITE:
+            nonfinite_tensors |= downstream(graph, (node.tensor,))
         if (
             finding.kind is FindingKind.ERROR
             and node.judged_by is not JudgedBy.REPLAY
@@ -314,7 +320,7 @@ class _DiagnosisMaker:
             fault=fault,
             kind=None if finding is None else finding.kind,
             node=node.node if finding is None else finding.node,
-            op=node.op,
+            op=node.op if finding is None or finding.node == node.node else self._op_of(finding.node, node.op),
             tensor=node.tensor,
             model_node=self._model_node(node, node.node if finding is None else finding.node),
             why=why,
@@ -324,6 +330,10 @@ class _DiagnosisMaker:
             after_db=_sqnr_of(node),
             evidence=() if finding is None or finding.evidence is None else (finding.evidence,),
         )
+
+    def _op_of(self, name: str, default: str) -> str:
+        """Return the operator of a backend node, or a default if there is no such node."""
+        return next((node.op for node in self._graph.nodes if node.name == name), default)
 
     def _model_node(self, node: NodeResult, name: str) -> str | None:
         """Return a node's name in the source model: the name in the reference, or else the one that the backend states.
@@ -403,10 +413,18 @@ def _with_causes(
         if cause_text is None:
             results.append((node, finding))
         else:
-            repeated_text = f"every bit is reproduced by {cause_text.removesuffix(f' ({EVERY})')}; "
-            sentence = f"{cause_text}; {finding.sentence.removeprefix(repeated_text)}"
-            results.append((node, replace(finding, role=FindingRole.CAUSE, sentence=sentence)))
+            repeated_text = f"every bit is reproduced by {cause_text}; "
+            # The check of a layer may have found a cause too. The mere size of an error adds nothing to a full cause.
+            is_size = not _accounts_for_all(finding.sentence)
+            is_dropped = finding.sentence == cause_text or (is_size and _accounts_for_all(cause_text))
+            rest = "" if is_dropped else f"; {finding.sentence.removeprefix(repeated_text)}"
+            results.append((node, replace(finding, role=FindingRole.CAUSE, sentence=cause_text + rest)))
     return results
+
+
+def _accounts_for_all(sentence: str) -> bool:
+    """Return whether a sentence names a cause that accounts for all wrong elements."""
+    return any(claim in sentence for claim in _COMPLETE)
 
 
 def _with_path(fault: Diagnosis, result: RunComparison) -> Diagnosis:

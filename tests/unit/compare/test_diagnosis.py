@@ -132,6 +132,25 @@ def test_a_nan_is_one_fault_where_it_is_born():
     assert "It reaches the output 'b'" in found[0].why
 
 
+def test_a_nan_of_unknown_origin_is_one_fault_and_its_followers_are_none():
+    def run(values):
+        nodes = [
+            Node(name="hidden", op="Mystery", inputs=("x",), outputs=("h",)),
+            Node(name="log", op="Mystery", inputs=("h",), outputs=("a",)),
+            Node(name="next", op="Relu", inputs=("a",), outputs=("b",)),
+            Node(name="last", op="Transpose", inputs=("b",), outputs=("c",)),
+        ]
+        graph = Graph(nodes, inputs=("x",), outputs=("c",))
+        clipped = np.where(values > 0, values, values * 0)
+        return MemoryRecording.single(graph, {"x": X, "a": values, "b": clipped, "c": clipped.T})
+
+    wrong = X.copy()
+    wrong[1, 2] = np.nan
+    result, found = faults(run(X), run(wrong))
+    assert result.verdict.nonfinite is None
+    assert [each.tensor for each in found] == ["a"]
+
+
 def test_inputs_that_differ_accuse_no_node():
     result, found = faults(dense(WEIGHT), dense(WEIGHT, x=X * np.float32(1.2)))
     assert (result.exit_code, [(each.fault, each.node) for each in found]) == (3, [(FaultClass.RECORDING, "x")])
