@@ -133,8 +133,9 @@ def headline(result: RunComparison) -> str:
 
 def _first_clause(fault: Diagnosis) -> str:
     """Return the first clause of a fault's reason."""
-    end = _CLAUSE_END.search(QUOTED.sub(lambda name: "x" * len(name[0]), fault.why))  # a name may contain any character
-    clause = safe_text(fault.why[: end.start() if end else None].strip(), limit=_REASON_LIMIT)
+    why = fault.why.removeprefix(f"in {fault.op} {fault.node!r}, which has no partner, ")  # the headline names the node
+    end = _CLAUSE_END.search(QUOTED.sub(lambda name: "x" * len(name[0]), why))  # a name may contain any character
+    clause = safe_text(why[: end.start() if end else None].strip(), limit=_REASON_LIMIT)
     if len(clause) > _CLAUSE_LIMIT:  # name only the first of several possible causes
         clause = clause.partition(_OR)[0]
     return shorten(clause, _CLAUSE_LIMIT)
@@ -143,15 +144,17 @@ def _first_clause(fault: Diagnosis) -> str:
 def _worst_output_text(result: RunComparison) -> str:
     """Return the SQNR of the worst output, or "" if none has one."""
     levels = [
-        (node.metrics.sqnr_db, node.tensor)
+        (node.metrics.sqnr_db, node.tensor, node.metrics)
         for node in result.nodes
         if node.tensor in result.network_outputs and node.metrics is not None and node.metrics.sqnr_db is not None
     ]
     if not levels:
         return ""
-    level, name = min(levels, key=lambda each: (not math.isnan(each[0]), each[0]))
+    level, name, stats = min(levels, key=lambda each: (not math.isnan(each[0]), each[0]))
     if level == math.inf:
         return ""
+    if math.isnan(level):
+        return f"{stats.nonfinite} of {stats.count} elements of output {safe_text(name, limit=_NAME_LIMIT)} not finite"
     floor = result.limits.get("min_output_sqnr")
     limit = f" (limit {floor:g})" if isinstance(floor, int | float) and math.isfinite(floor) else ""
     return f"output {safe_text(name, limit=_NAME_LIMIT)} {numbers.metric('sqnr_db', level)} dB{limit}"

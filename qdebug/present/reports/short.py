@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from qdebug.compare.align.pairs import UnmatchedKind
@@ -337,6 +338,8 @@ def _error_text(node: NodeResult, *, brief: bool = False) -> str:
     stats = node.metrics
     if stats is None or node.status is Status.IDENTICAL:
         return str(node.status)
+    if stats.sqnr_db is not None and math.isnan(stats.sqnr_db):
+        return "not finite" if brief else f"{stats.nonfinite} of {stats.count} elements are not finite"
     level = f"{numbers.metric('sqnr_db', stats.sqnr_db)} dB" if stats.sqnr_db is not None else ""
     if level and brief:
         return level

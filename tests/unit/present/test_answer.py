@@ -86,6 +86,18 @@ def test_a_name_with_any_signs_does_not_end_the_headline(made):
     assert "channel's scale is used; 1 of 1 tensor" in headline(replace(result, diagnosis=(apostrophe,)))
 
 
+def test_an_output_that_is_not_finite_has_a_count_in_place_of_a_level(made):
+    found = fault(
+        fault=FaultClass.NUMERIC,
+        kind=FindingKind.NONFINITE,
+        why="in Conv 'conv2', which has no partner, element [0, 1] is NaN because 0 is divided by 'd' = 0",
+    )
+    node = made.node(2, Status.NONFINITE, metrics=made.stats(sqnr_db=math.nan, nonfinite=3, count=12))
+    text = headline(made.result([node], diagnosis=(found,), network_outputs=(node.tensor,)))
+    assert "at Conv conv2: element [0, 1] is NaN because 0 is divided by 'd' = 0" in text
+    assert f"; 3 of 12 elements of output {node.tensor} not finite; " in text
+
+
 def test_quantization_is_blamed_and_kernels_are_not(made):
     lossy = fault(fault=FaultClass.QUANTIZATION, share={"y": 0.9})
     right = RuledOut(fault=FaultClass.KERNEL, sentence="9 of 9 quantized nodes match")
