@@ -17,7 +17,8 @@ from qdebug.arithmetic.patterns.wrong_places import Layout, layout_of
 from qdebug.arithmetic.presets import is_known
 from qdebug.arithmetic.refit import refit
 from qdebug.arithmetic.search import SearchResult, all_codes, channels_first, count_products, known_variants
-from qdebug.arithmetic.suspects import Suspect, flip_sign_bit, suspects
+from qdebug.arithmetic.suspect import Suspect
+from qdebug.arithmetic.suspects import flip_sign_bit, suspects
 from qdebug.arithmetic.units import Place, channels_last
 from qdebug.arithmetic.vector_tail import vector_tail
 from qdebug.errors import KernelError, UsageError

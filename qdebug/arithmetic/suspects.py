@@ -7,7 +7,7 @@ wrong elements. Begin at `suspects`. `qdebug.arithmetic.mistakes.known` contains
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -15,102 +15,17 @@ import numpy as np
 from qdebug.arithmetic.mistakes.known import other_dilations
 from qdebug.arithmetic.patterns.wrong_places import layout_of
 from qdebug.arithmetic.search import count_products
+from qdebug.arithmetic.suspect import Suspect, with_operand
+from qdebug.arithmetic.zero_point_suspects import zero_point_suspects
 from qdebug.model import operators
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
-from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.precision import integer_limits
 from qdebug.replay.registry import Call
-from qdebug.replay.unit import Operand, Unit
-from qdebug.replay.variant import Variant, parse_variant
+from qdebug.replay.unit import Unit
+from qdebug.replay.variant import parse_variant
 
-__all__ = ["Suspect", "flip_sign_bit", "suspects"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
-    """A mistake of a kernel on codes.
-
-    Args:
-        name: Unique name.
-        pattern: The pattern that it causes: a key of `qdebug.arithmetic.patterns.residual.PATTERNS`.
-        likely: The mistake in words.
-        unit: The unit that a kernel with the mistake computes.
-        accumulate: A wrong way of summing products, or "" for the right one.
-        casts: How results are cast before and after the zero point is added, see `_CASTS`.
-        has_opposite_signedness: Whether the recorded codes have the opposite signedness.
-        arithmetic: The arithmetic with the mistake, or None for the right one.
-        late: Axis (channels first) and number of positions by which results are written late, or None. The first or
-            last index of the axis is then undetermined.
-    """
-
-    name: str
-    pattern: str
-    likely: str
-    unit: Unit
-    accumulate: str = ""
-    casts: tuple[str, str] = ("", "sat")
-    has_opposite_signedness: bool = False
-    arithmetic: Variant | None = None
-    late: tuple[int, int] | None = None
-
-    def determined_codes(self, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the recorded codes with a late write undone, flat, and the positions that the mistake determines.
-
-        Args:
-            recorded: The codes, channels first.
-        """
-        if self.late is None:
-            return recorded.reshape(-1), np.arange(recorded.size)
-        axis, distance = self.late
-        is_determined = np.ones(recorded.shape, bool)
-        np.moveaxis(is_determined, axis, 0)[-1 if distance > 0 else 0] = False
-        return np.roll(recorded, -distance, axis).reshape(-1), np.flatnonzero(is_determined)
-
-    def codes(self, variant: Variant) -> np.ndarray:
-        """Compute the node with the mistake, channels first.
-
-        Args:
-            variant: The right arithmetic.
-
-        Raises:
-            KernelError: The unit does not support the variant.
-            UsageError: The variant has no multiplier for the unit's scales.
-        """
-        variant = self.arithmetic or variant
-        variant = replace(variant, accumulate=self.accumulate) if self.accumulate else variant
-        columns, out = accumulate(self.unit, variant.sums), self.unit.out
-        if self.casts == ("", "sat"):
-            return finish(self.unit, columns, variant).reshape(columns.shape)
-        zero = out.zero_point.astype(np.int32)
-        wide_output = replace(out, dtype=np.dtype(np.int32), zero_point=zero, low=None, high=None, clamp=None)
-        codes: np.ndarray = (
-            finish(replace(self.unit, out=wide_output), columns, variant).astype(np.int64).reshape(columns.shape)
-        )
-        cast_before_zero_point, cast_after_zero_point = self.casts
-        low, high = out.clamp or out.limits
-        if cast_before_zero_point:
-            codes = _cast_integers(codes - zero, cast_before_zero_point, out.dtype) + zero
-        if cast_after_zero_point != "sat":
-            codes = _cast_integers(codes, cast_after_zero_point, out.dtype)
-        return np.asarray(np.clip(codes, low, high).astype(out.dtype))
-
-
-def _cast_integers(values: np.ndarray, cast: str, dtype: np.dtype) -> np.ndarray:
-    """Cast integers to a type, or to 16 bits with the same signedness, by saturating or wrapping.
-
-    Args:
-        values: The integers.
-        cast: "sat", "wrap", "sat16" or "wrap16". "abs" only drops the sign.
-        dtype: The type.
-    """
-    if cast == "abs":
-        return np.asarray(np.abs(values))
-    target = np.dtype(f"{dtype.kind}2") if cast.endswith("16") else dtype
-    if cast.startswith("wrap"):
-        return np.asarray(values.astype(target).astype(np.int64))
-    return np.asarray(np.clip(values, np.iinfo(target).min, np.iinfo(target).max))
-
+__all__ = ["flip_sign_bit", "suspects"]
 
 _CASTS = {
     "wrapped codes": (("", "wrap"), "codes beyond the range wrap around instead of saturating"),
@@ -129,13 +44,13 @@ _CASTS = {
 def suspects(unit: Unit) -> Iterator[Suspect]:
     """Yield the mistakes that a kernel could make in computing a unit and that would change its codes."""
     yield from _bias_mistakes(unit)
-    yield from _zero_point_mistakes(unit)
-    yield from _early_zero_point_mistakes(unit)
+    yield from zero_point_suspects(unit)
     yield from _scale_mistakes(unit)
     yield from _convention_mistakes(unit)
     yield from _padding_mistakes(unit)
     yield from _dilation_mistakes(unit)
     yield from _sign_mistakes(unit)
+    yield from _narrowed_codes(unit)
     yield from _filter_layout_mistakes(unit)
     yield from _sum_width_mistakes(unit)
     yield from _narrow_pool_mistakes(unit)
@@ -250,116 +165,6 @@ def _bias_mistakes(unit: Unit) -> Iterator[Suspect]:
     )
 
 
-def _zero_point_mistakes(unit: Unit) -> Iterator[Suspect]:
-    names = ("the first operand's zero point", "the second operand's zero point")
-    wrapped_operands: dict[int, Operand] = {}
-    for position, (operand, name) in enumerate(zip(unit.operands, names, strict=False)):
-        if operand.codes.dtype.kind not in "iu" or not np.any(operand.zero_point):
-            continue
-        for suspect, likely, zero_point in (
-            (f"no zero point {position}", "is dropped", np.zeros_like(operand.zero_point)),
-            (f"zero point {position} added", "is added, not subtracted", -operand.zero_point.astype(np.int32)),
-        ):
-            yield Suspect(
-                name=suspect,
-                pattern="constant_per_channel" if unit.kind in ("conv", "linear") else "constant",
-                likely=f"{name} {likely}",
-                unit=_with_operand(unit, position, replace(operand, zero_point=zero_point)),
-            )
-        wrapped = _wrapped_to_8_bits(operand)
-        if wrapped is not None:
-            wrapped_operands[position] = wrapped
-            yield Suspect(
-                name=f"wrapped {position}",
-                pattern="growing",
-                likely=f"the difference from {name} wraps around in 8 bits",
-                unit=_with_operand(unit, position, wrapped),
-            )
-    if len(wrapped_operands) > 1:
-        both = replace(unit, operands=(wrapped_operands[0], wrapped_operands[1], *unit.operands[2:]))
-        likely = "the differences from the zero points of both operands wrap around in 8 bits"
-        yield Suspect(name="wrapped both", pattern="growing", likely=likely, unit=both)
-    yield from _zero_points_off_by_one(unit)
-    yield from _swapped_zero_points(unit)
-    zero = unit.out.zero_point
-    if unit.out.dtype.kind in "iu" and np.any(zero):
-        bare_out = replace(unit.out, zero_point=np.zeros_like(zero))
-        yield Suspect(
-            name="no output zero point",
-            pattern="constant",
-            likely="the output's zero point is not added",
-            unit=replace(unit, out=bare_out),
-        )
-
-
-def _swapped_zero_points(unit: Unit) -> Iterator[Suspect]:
-    """Yield the mistake of swapping the zero points of a product's operands."""
-    if unit.kind not in ("conv", "linear") or len(unit.operands) != len(("first", "second")):
-        return
-    zeros = [np.asarray(operand.zero_point, np.int32) for operand in unit.operands]
-    if all(zero.size == 1 for zero in zeros) and zeros[0].reshape(-1)[0] != zeros[1].reshape(-1)[0]:
-        operands = tuple(
-            replace(operand, zero_point=zero.reshape(operand.zero_point.shape))
-            for operand, zero in zip(unit.operands, zeros[::-1], strict=True)
-        )
-        likely = "the operands' zero points are swapped"
-        exchanged = replace(unit, operands=operands)
-        yield Suspect(name="exchanged zero points", pattern="constant_per_channel", likely=likely, unit=exchanged)
-
-
-def _early_zero_point_mistakes(unit: Unit) -> Iterator[Suspect]:
-    """Yield the mistake of adding the output's zero point to the sums, so that it gets scaled as well."""
-    zero = unit.out.zero_point
-    is_integer_bias = unit.bias is None or (unit.bias.dtype.kind in "iu" and unit.bias_scale is None)
-    if unit.kind not in ("conv", "linear") or not is_integer_bias or zero.size > 1 or not np.any(zero):
-        return
-    weight = unit.operands[1].codes
-    count = weight.shape[1] * unit.groups if unit.transposed else weight.shape[0 if unit.kind == "conv" else -1]
-    bias = (np.zeros(count, np.int32) if unit.bias is None else unit.bias) + zero.astype(np.int32).reshape(())
-    yield Suspect(
-        name="early zero point",
-        pattern="constant",
-        likely="the output's zero point is added before scaling",
-        unit=replace(unit, bias=bias, out=replace(unit.out, zero_point=np.zeros_like(zero))),
-    )
-
-
-def _zero_points_off_by_one(unit: Unit) -> Iterator[Suspect]:
-    """Yield zero points that are off by one, as from another rounding. Weights are left out: they usually have none."""
-    sides = (("output", unit.out.dtype, unit.out.zero_point), ("first operand", None, unit.operands[0].zero_point))
-    for name, dtype, zero_array in sides:
-        code_dtype = np.dtype(dtype or unit.operands[0].codes.dtype)
-        if code_dtype.kind not in "iu" or np.size(zero_array) != 1:
-            continue
-        zero_point = int(np.asarray(zero_array).reshape(-1)[0])
-        for value in (zero_point - 1, zero_point + 1):
-            if not np.iinfo(code_dtype).min <= value <= np.iinfo(code_dtype).max:
-                continue
-            neighbour = np.full_like(zero_array, value)
-            mistaken_unit = (
-                replace(unit, out=replace(unit.out, zero_point=neighbour))
-                if dtype is not None
-                else _with_operand(unit, 0, replace(unit.operands[0], zero_point=neighbour))
-            )
-            yield Suspect(
-                name=f"{name} zero point {value - zero_point:+d}",
-                pattern="constant",
-                likely=f"the {name}'s zero point is {value}, not {zero_point}",
-                unit=mistaken_unit,
-            )
-
-
-def _wrapped_to_8_bits(operand: Operand) -> Operand | None:
-    """Return an operand whose codes minus zero point wrap around in 8 bits, or None if they fit."""
-    if operand.codes.dtype.itemsize > 1:
-        return None
-    centred = operand.centred
-    wrapped_codes = centred.astype(np.int8)
-    if np.array_equal(wrapped_codes, centred):
-        return None
-    return replace(operand, codes=wrapped_codes, zero_point=np.zeros(np.shape(operand.zero_point), np.int8))
-
-
 def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
     yield from _unrescaled_concatenations(unit)
     yield from _confused_operand_parameters(unit)
@@ -383,7 +188,7 @@ def _scale_mistakes(unit: Unit) -> Iterator[Suspect]:
                 name=f"{name} {position}",
                 pattern="factor_per_channel",
                 likely=likely,
-                unit=_with_operand(unit, position, mistaken_operand),
+                unit=with_operand(unit, position, mistaken_operand),
             )
 
 
@@ -495,7 +300,7 @@ def _convention_mistakes(unit: Unit) -> Iterator[Suspect]:
                 name=f"reciprocal {position}",
                 pattern="factor",
                 likely=f"the {name} operand's scale is the reciprocal of what it should be",
-                unit=_with_operand(unit, position, replace(operand, scale=np.asarray(1 / operand.scale))),
+                unit=with_operand(unit, position, replace(operand, scale=np.asarray(1 / operand.scale))),
             )
     if np.all(unit.out.scale > 1):
         reciprocal = replace(unit.out, scale=np.asarray(1 / unit.out.scale))
@@ -519,14 +324,14 @@ def _padding_mistakes(unit: Unit) -> Iterator[Suspect]:
             name="zero padding",
             pattern="borders",
             likely="the padding is code 0 instead of the zero point",
-            unit=replace(_with_operand(unit, 0, padded), attrs={**unit.attrs, "pads": no_pads}),
+            unit=replace(with_operand(unit, 0, padded), attrs={**unit.attrs, "pads": no_pads}),
         )
     edge_padded = replace(x, codes=np.pad(x.codes, extents, mode="edge"))
     yield Suspect(
         name="edge padding",
         pattern="borders",
         likely="the padding repeats the outermost values",
-        unit=replace(_with_operand(unit, 0, edge_padded), attrs={**unit.attrs, "pads": no_pads}),
+        unit=replace(with_operand(unit, 0, edge_padded), attrs={**unit.attrs, "pads": no_pads}),
     )
     yield from _shifted_padding(unit, pads)
 
@@ -572,7 +377,7 @@ def _sign_mistakes(unit: Unit) -> Iterator[Suspect]:
                 name=f"sign {mistake_kind} {position}",
                 pattern="signedness",
                 likely=likely,
-                unit=_with_operand(unit, position, mistaken),
+                unit=with_operand(unit, position, mistaken),
             )
     if unit.out.dtype.kind in "iu":
         likely = "the signedness of the recorded output contradicts its quantization"
@@ -594,7 +399,7 @@ def _table_mistakes(unit: Unit) -> Iterator[Suspect]:
                 name=f"table {direction}{side_text}",
                 pattern="scattered",
                 likely=f"the table is read one code {direction} the right one{side_text}",
-                unit=_with_operand(unit, 0, replace(operand, codes=table_codes)),
+                unit=with_operand(unit, 0, replace(operand, codes=table_codes)),
             )
     for function in sorted(operators.confusable_functions(unit.function)):
         yield Suspect(
@@ -603,6 +408,28 @@ def _table_mistakes(unit: Unit) -> Iterator[Suspect]:
             likely=f"it computes {function}, not {unit.function}",
             unit=replace(unit, function=function, attrs={}, domain=""),
         )
+
+
+def _narrowed_codes(unit: Unit) -> Iterator[Suspect]:
+    """Yield mistakes in which codes of an operand are clipped to a narrower range or lose their lowest bit."""
+    for position, (operand, name) in enumerate(zip(unit.operands, ("first", "second"), strict=False)):
+        codes = operand.codes
+        if codes.dtype.kind not in "iu" or not codes.size:
+            continue
+        ends = np.iinfo(codes.dtype)
+        ranges = [(max(-ends.max, ends.min), ends.max), (ends.min // 2, ends.max // 2)]
+        narrowed = {
+            f"are clipped to {low} to {high}": np.clip(codes, low, high).astype(codes.dtype) for low, high in ranges
+        }
+        narrowed["lose their lowest bit"] = codes & codes.dtype.type(-2 if codes.dtype.kind == "i" else ends.max - 1)
+        for text, other in narrowed.items():
+            if not np.array_equal(other, codes):
+                yield Suspect(
+                    name=f"{text} {position}",
+                    pattern="scattered",
+                    likely=f"the {name} operand's codes {text}",
+                    unit=with_operand(unit, position, replace(operand, codes=other)),
+                )
 
 
 def flip_sign_bit(codes: np.ndarray) -> np.ndarray:
@@ -623,7 +450,7 @@ def _filter_layout_mistakes(unit: Unit) -> Iterator[Suspect]:
     ):
         if codes.shape == weight.codes.shape and not np.array_equal(codes, weight.codes):
             yield Suspect(
-                name=name, pattern="scattered", likely=likely, unit=_with_operand(unit, 1, replace(weight, codes=codes))
+                name=name, pattern="scattered", likely=likely, unit=with_operand(unit, 1, replace(weight, codes=codes))
             )
 
 
@@ -669,9 +496,3 @@ _INTEGER_MEANS = {
     "reduce_mean": ("m=f32:x/(y*n)",),
 }
 """Variants of averages that sum codes, by kind."""
-
-
-def _with_operand(unit: Unit, position: int, operand: Operand) -> Unit:
-    operands = list(unit.operands)
-    operands[position] = operand
-    return replace(unit, operands=tuple(operands))

@@ -20,8 +20,8 @@ from qdebug.arithmetic.evidence import (
     suspects,
 )
 from qdebug.arithmetic.patterns.wrong_places import Layout
-from qdebug.arithmetic.suspects import _wrapped_to_8_bits
 from qdebug.arithmetic.units import Units
+from qdebug.arithmetic.zero_point_suspects import _wrapped_to_8_bits
 from qdebug.model import Graph, MemoryRecording, Node
 from qdebug.replay.evaluate import accumulate
 from qdebug.replay.unit import Operand, Target, Unit

@@ -111,12 +111,38 @@ OF_A_CONV = {
 EARLY = {"early wrap", "early wrap in 16 bits", "early clamp", "early clamp, late wrap"}
 
 
+SEPARATE = ("correction", "clipped", "lowest bit", "of zeros")
+"""Parts of the names of mistakes in corrections for zero points and in single codes, which are tested separately."""
+
+
 def made_of(unit):
-    return {suspect.name: suspect for suspect in suspects(unit)}
+    return {each.name: each for each in suspects(unit) if not any(part in each.name for part in SEPARATE)}
+
+
+def separate_of(unit):
+    return {each.name: each for each in suspects(unit) if any(part in each.name for part in SEPARATE)}
+
+
+def test_corrections_for_the_zero_point_are_taken_from_other_channels_or_incomplete():
+    tried = {name for name in separate_of(CONV) if "correction" in name}
+    own = {f"{which} correction" for which in ("next", "previous", "first", "twofold", "magnitudes")}
+    assert tried == own | {f"correction without rest {tile}" for tile in (4, 8, 16)}
+    without_zero_point = separate_of(replace(CONV, operands=(operand(CODES, 0.5, 0), W)))
+    assert not [name for name in without_zero_point if "correction" in name]
+    both = separate_of(replace(CONV, operands=(X, operand(FILTERS, SCALES.reshape(3, 1, 1, 1), 4))))
+    shift = 18 * 5 * 4  # terms of a sum, and both zero points
+    assert (both["no product of zeros"].unit.bias == (0 if CONV.bias is None else CONV.bias) - shift).all()
+
+
+def test_codes_are_clipped_or_lose_a_bit():
+    tried = separate_of(CONV)
+    assert tried["are clipped to -127 to 127 0"].unit.operands[0].codes.min() == -127
+    assert (tried["lose their lowest bit 1"].unit.operands[1].codes == FILTERS - FILTERS % 2).all()
+    assert "are clipped to -64 to 63 1" not in tried  # the filters fit
 
 
 def test_every_mistake_that_a_convolution_may_have_is_tried_once():
-    found = list(suspects(CONV))
+    found = list(made_of(CONV).values())
     assert [(each.name, (each.pattern, each.likely)) for each in found] == list(OF_A_CONV.items())
 
 
