@@ -346,31 +346,35 @@ def _int_tuple(value: object) -> tuple[int, ...]:
 def _wrong_dilations(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield mistakes in which dilations are ignored or confused."""
     weight = values.get(node.inputs[1]) if len(node.inputs) > 1 else None
-    if weight is not None:
-        for likely, attrs in other_dilations(node.attrs, weight.shape[2:]):
+    kernel = _int_tuple(node.attrs.get("kernel_shape")) if weight is None else weight.shape[2:]
+    if kernel and operators.plain(node).windowed:
+        for likely, attrs in other_dilations(node.attrs, kernel):
             yield Mistake(likely=likely, node=replace(node, attrs=attrs), values={})
 
 
 def other_dilations(
     attrs: Mapping[str, AttrValue], kernel: Sequence[int]
 ) -> Iterator[tuple[str, dict[str, AttrValue]]]:
-    """Yield each mistake in the dilations of a convolution, in words, with the attributes that have its effect.
+    """Yield each mistake in the dilations of a window, in words, with the attributes that have its effect.
 
     The padding is adjusted to the changed span of a window, so that the result keeps its shape: either half of the
     difference on each side, or all of it at the end.
 
     Args:
-        attrs: The attributes of the convolution.
-        kernel: Shape of its filters.
+        attrs: The attributes of the convolution or pool.
+        kernel: Shape of its windows.
     """
     dilations, pads = _int_tuple(attrs.get("dilations")), _int_tuple(attrs.get("pads")) or (0,) * (2 * len(kernel))
     if not any(each != 1 for each in dilations) or len(dilations) != len(kernel) or len(pads) != 2 * len(kernel):
         return
-    mistake_of = {
-        (1,) * len(dilations): "the dilation is ignored",
-        dilations[::-1]: "the dilations of rows and columns are swapped",
-        (dilations[0],) * len(dilations): "the first dilation is used for all axes",
+    mistake_of = {  # later entries replace equal earlier ones
+        tuple(each + (each > 1) for each in dilations): "the dilation is 1 too large",
+        tuple(each - (each > 1) for each in dilations): "the dilation is 1 too small",
+        tuple(each * each for each in dilations): "the dilation is applied twice",
         (dilations[-1],) * len(dilations): "the last dilation is used for all axes",
+        (dilations[0],) * len(dilations): "the first dilation is used for all axes",
+        dilations[::-1]: "the dilations of rows and columns are swapped",
+        (1,) * len(dilations): "the dilation is ignored",
     }
     other_attrs = {key: value for key, value in attrs.items() if key not in ("dilations", "pads")}
     for mistaken, likely in mistake_of.items():

@@ -39,7 +39,8 @@ def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     for name in names:
         other_numbers = _changed_numbers(values[name])
         other_positions = misreadings(values[name]) if name in large_names else ()
-        for text, array in chain(other_positions, _wrong_broadcasts(values[name]), other_numbers):
+        ignored = _ignored_parts(node, values[name]) if name == node.inputs[0] else ()
+        for text, array in chain(other_positions, ignored, _wrong_broadcasts(values[name]), other_numbers):
             yield Mistake(likely=text.format(repr(name)), node=node, values={name: array}, about=name)
         for text, array in _fewer_digits(values[name]):
             likely = text.format(repr(name))
@@ -135,6 +136,7 @@ def _reorderings(array: np.ndarray) -> Iterator[Reading]:
     yield from _axis_orders(array, axes)
     yield from _row_pitches(array)
     yield from _shifts_and_repeats(array, axes)
+    yield from _blocked_axes(array)
     yield from _reordered_blocks(array, axes)
     yield from _reversed_groups(array, axes)
     yield from _transposed_tiles_and_sparse_groups(array)
@@ -337,6 +339,11 @@ def _shifts_and_repeats(array: np.ndarray, axes: Sequence[int]) -> Iterator[Read
         for tile in (each for each in _TILES if each < array.shape[axis]):
             text = f"{{}} is read {tile} positions before the right one along axis {axis}, a tile late"
             yield text, np.roll(array, tile, axis)
+        parts = (each for each in range(_MIN_EXTENT, _MAX_BLOCKS + 1) if array.shape[axis] % each == 0)
+        for size in (array.shape[axis] // each for each in parts):
+            for step, way in ((size, "before"), (-size, "after")) if size > 1 and size not in _TILES else ():
+                text = f"{{}} is read {size} positions {way} the right ones along axis {axis}, as from another group"
+                yield text, np.roll(array, step, axis)
         for place, end_name in ((0, "first"), (-1, "last")):
             repeated = np.broadcast_to(array.take([place], axis), array.shape)
             yield (
@@ -354,6 +361,35 @@ def _shifts_and_repeats(array: np.ndarray, axes: Sequence[int]) -> Iterator[Read
                 f"only the first {tile} elements of {{}} along axis {axis} are read, cyclically",
                 array.take(indices % tile, axis),
             )
+
+
+def _blocked_axes(array: np.ndarray) -> Iterator[Reading]:
+    """Yield an array in a layout that keeps blocks of an axis together, such as NCHW8c, confused with the plain one.
+
+    If the last block is incomplete, memory holds a padded block, and the array ends before the end of the memory.
+    """
+    for axis in range(array.ndim - 1):
+        extent = array.shape[axis]
+        for size in (each for each in _BLOCKS_OF_LAYOUTS if each <= extent and extent > 1):
+            count = -(-extent // size)
+            rest = array.shape[axis + 1 :]
+            widths = [(0, count * size - extent) if at == axis else (0, 0) for at in range(array.ndim)]
+            memory = np.pad(array, widths)
+            outer = memory.shape[:axis]
+            blocked = np.moveaxis(memory.reshape(*outer, count, size, *rest), axis + 1, -1)
+            text = (
+                f"{{}} is stored in blocks of {size} along axis {axis} (blocks innermost), and read as if it were not"
+            )
+            yield text, blocked.reshape(-1)[: array.size].reshape(array.shape)
+            plain = np.zeros(memory.size, array.dtype)
+            plain[: array.size] = array.reshape(-1)
+            unblocked = np.moveaxis(plain.reshape(*outer, count, *rest, size), -1, axis + 1).reshape(memory.shape)
+            text = f"{{}} is read as if it were stored in blocks of {size} along axis {axis} (blocks innermost)"
+            yield text, np.ascontiguousarray(unblocked.take(range(extent), axis))
+
+
+_BLOCKS_OF_LAYOUTS = (2, 4, 8, 16, 32)
+"""Numbers of channels that blocked layouts, such as NC4HW4 or NCHW16c, keep together."""
 
 
 def _reordered_blocks(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
@@ -425,17 +461,43 @@ _SPARSE_GROUP = 4
 def _zeroed_parts(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
     """Yield an array set to 0 altogether, or along an axis from a multiple of a tile or a fraction on, or before it."""
     yield "{} counts as 0", np.zeros_like(array)
+    for place_text, filled in _filled_parts(array, axes, 0):
+        yield f"{{}} counts as 0 {place_text}", filled
+
+
+def _ignored_parts(node: Node, array: np.ndarray) -> Iterator[Reading]:
+    """Yield the operand of a maximum or minimum with a part that is never selected."""
+    row = operators.of(node.op)
+    if not (row.extreme or (row.selects and (row.reduces or row.windowed))) or array.size <= 1:
+        return
+    if array.dtype.kind in "fiu" and np.isfinite(array).all():
+        for extreme in (array.min(), array.max()):
+            for place_text, filled in _filled_parts(array, _wide_axes(array), extreme, has_single_ends=True):
+                yield f"{{}} is ignored {place_text}", filled
+
+
+def _filled_parts(
+    array: np.ndarray, axes: Sequence[int], fill: float, *, has_single_ends: bool = False
+) -> Iterator[Reading]:
+    """Yield an array with a number in place of its elements on one side of an index that ends a tile or a fraction.
+
+    Args:
+        array: The array.
+        axes: The axes along which it is cut.
+        fill: The number.
+        has_single_ends: Whether the first and the last element of an axis are also cut off alone.
+    """
     for axis in axes:
         extent = array.shape[axis]
         ends = {extent - extent % tile for tile in _TILES} | {tile for tile in _TILES if tile < extent}
         ends |= {extent // span for span in _FRACTIONS if extent % span == 0}
-        ends |= {extent - end for end in ends}
+        ends |= {extent - end for end in ends} | ({1, extent - 1} if has_single_ends else set())
         for end in sorted(ends - {0, extent}, reverse=True):
             for span, place_text in ((slice(end, None), f"from index {end} on"), (slice(end), f"before index {end}")):
-                zeroed = array.copy()
-                np.moveaxis(zeroed, axis, 0)[span] = 0
-                if not np.array_equal(zeroed, array):
-                    yield f"{{}} counts as 0 {place_text} along axis {axis}", zeroed
+                filled = array.copy()
+                np.moveaxis(filled, axis, 0)[span] = fill
+                if not np.array_equal(filled, array):
+                    yield f"{place_text} along axis {axis}", filled
 
 
 _TILES = (4, 8, 16, 32, 64, 128, 256, 512)

@@ -30,6 +30,7 @@ def window_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping
         opset: Version of each operator set of its graph.
     """
     yield from _padding_mistakes(node, values)
+    yield from _shifted_windows(node, values)
     yield from _summed_groups(node, values)
     yield from _transposed_mistakes(node, values, opset)
     yield from _indices_of_planes(node, values)
@@ -76,7 +77,7 @@ def _padding_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
     """Yield mistakes in which the padding of windows holds other values."""
     data, pads = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("pads")
     row = operators.of(node.op)
-    if data is None or data.dtype.kind != "f" or not row.windowed or node.attrs.get("channels_last"):
+    if data is None or data.dtype.kind not in "fiu" or not row.windowed or node.attrs.get("channels_last"):
         return
     sizes = [int(pad) for pad in pads if isinstance(pad, int)] if isinstance(pads, tuple) else []
     axes = data.ndim - 2
@@ -99,6 +100,9 @@ def _padding_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
             yield Mistake(
                 likely=f"the padding repeats {likely} instead of being empty", node=unpadded, values={name: filled}
             )
+            for side, one_sided in _fillings_of_one_side(data, widths, mode) if sum(map(bool, sizes)) > 1 else ():
+                text = f"the padding at the {side} repeats {likely} instead of being empty"
+                yield Mistake(likely=text, node=unpadded, values={name: one_sided})
     for memory, order in _MEMORY_ORDERS.items():
         if data.ndim == _IMAGE_AXES:
             neighbors = _padded_with_neighbors(data.transpose(order), [widths[axis] for axis in order])
@@ -109,6 +113,49 @@ def _padding_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
             )
 
 
+def _fillings_of_one_side(
+    data: np.ndarray, widths: Sequence[tuple[int, int]], mode: str
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield data padded with its own values at the begin or end of one axis, and with 0 elsewhere, by name of the side.
+
+    Args:
+        data: The data.
+        widths: The padding of each axis.
+        mode: How numpy fills the side.
+    """
+    for axis, (before, after) in enumerate(widths):
+        for side, width in (("begin", (before, 0)), ("end", (0, after))):
+            own = [width if at == axis else (0, 0) for at in range(data.ndim)]
+            rest = [(pair[0] - done[0], pair[1] - done[1]) for pair, done in zip(widths, own, strict=True)]
+            if any(width):
+                filled = np.pad(data, own, mode=mode)  # type: ignore[call-overload]  # a literal to numpy's stubs
+                yield f"{side} of axis {axis}", np.pad(filled, rest)
+
+
+def _shifted_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield mistakes in which all windows begin up to one stride too late or too early."""
+    strides, name = node.attrs.get("strides"), node.inputs[0] if node.inputs else ""
+    row, data = operators.plain(node), values.get(name)
+    if data is None or not row.windowed or row.sums is Sums.SCATTER or not isinstance(strides, tuple):
+        return
+    steps = [int(str(step)) for step in strides]
+    if data.dtype.kind != "f" or max(steps, default=1) == 1 or len(steps) != data.ndim - 2:
+        return
+    reach = [min(step, _MAX_SHIFT + 1) for step in steps]
+    for shift in product(*(range(1 - each, each) for each in reach)):
+        if any(shift):
+            widths = [(0, 0), (0, 0), *((max(-each, 0), max(each, 0)) for each in shift)]
+            spans = [slice(None)] * 2 + [
+                slice(max(each, 0), max(each, 0) + size) for each, size in zip(shift, data.shape[2:], strict=True)
+            ]
+            moved = np.ascontiguousarray(np.pad(data, widths)[tuple(spans)])
+            distance = ", ".join(f"{each:+d}" if each else "0" for each in shift)
+            likely = f"all windows are moved by ({distance}) elements along the spatial axes"
+            yield Mistake(likely=likely, node=node, values={name: moved})
+
+
+_MAX_SHIFT = 2
+"""Largest distance of windows from their place that is tried."""
 _IMAGE_AXES = 4
 _MEMORY_ORDERS = MappingProxyType({"channels-first": (0, 1, 2, 3), "channels-last": (0, 2, 3, 1)})
 
