@@ -15,10 +15,13 @@ from operator import itemgetter
 import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.arithmetic.mistakes.windows import with_explicit_pads
 from qdebug.model import AttrValue, Node, QuantParams, operators
+from qdebug.model.operators import Sums
+from qdebug.model.thresholds.explanation import BLOCK_WEIGHTS_MAX_REMAINING_ERROR
 from qdebug.replay.registry import run_node
 
-__all__ = ["Dial", "dials", "miscounted_blocks", "miscounted_windows", "solve"]
+__all__ = ["Dial", "Partition", "dials", "miscounted_blocks", "miscounted_windows", "partitions", "solve"]
 
 Compute = Callable[[Mistake], np.ndarray | None]
 """Returns the result of a node with a mistake, or None if it cannot be computed."""
@@ -68,6 +71,7 @@ def dials(
         quants: Scale and zero point of the inputs that are codes with a single scale.
     """
     yield from _zero_point_dials(node, values, opset)
+    yield from _padding_dials(node, values, quants)
     is_sum = operators.of(node.op).adds  # its kernel reads `alpha`, a factor that only some frameworks give a term
     for name, value in {**({} if is_sum else defaults), **node.attrs}.items():
         if isinstance(value, float) and np.isfinite(value):
@@ -125,6 +129,30 @@ def _zero_point_dials(node: Node, values: Mapping[str, np.ndarray], opset: Mappi
 
 _FIRST_ZERO_POINT = 2
 """Position of the first operand's zero point in a product of integers; the second operand's follows."""
+
+
+def _padding_dials(node: Node, values: Mapping[str, np.ndarray], quants: Mapping[str, QuantParams]) -> Iterator[Dial]:
+    """Yield the number that a convolution's padding holds: as a code if its input is codes of a single scale."""
+    explicit = with_explicit_pads(node, values) or node
+    name, pads = node.inputs[0] if node.inputs else "", explicit.attrs.get("pads")
+    if operators.of(node.op).sums is not Sums.FILTER or name not in values or not isinstance(pads, tuple):
+        return
+    data, sizes = values[name], [int(str(pad)) for pad in pads]
+    half = len(sizes) // 2
+    if not any(sizes) or min(sizes) < 0 or half != data.ndim - 2 or data.dtype.kind != "f":
+        return
+    widths = [(0, 0), (0, 0), *zip(sizes[:half], sizes[half:], strict=True)]
+    unpadded = replace(explicit, attrs={key: value for key, value in explicit.attrs.items() if key != "pads"})
+    quant = quants.get(name)
+    scale = 1.0 if quant is None else float(quant.scale.reshape(-1)[0])
+    zero_point = 0 if quant is None else int(quant.zero_point.reshape(-1)[0])
+
+    def set_to(number: float) -> Mistake:
+        padded = np.pad(data, widths, constant_values=data.dtype.type((number - zero_point) * scale))
+        return Mistake(likely="", node=unpadded, values={name: padded})
+
+    text = "the padding acts as {}, not 0" if quant is None else f"the padding acts as code {{}}, not {zero_point}"
+    yield Dial(title="padding", start=float(zero_point), text=text, set_to=set_to, is_whole=quant is not None)
 
 
 def _combine_with_number(combine: np.ufunc, array: np.ndarray, number: float) -> np.ndarray:
@@ -224,36 +252,219 @@ _SLOPE_DISTANCE = 2.0**-6
 """Relative distance over which a slope is measured: large compared with the rounding of float32."""
 
 
-def miscounted_blocks(
-    node: Node, operand: tuple[str, int], values: Mapping[str, np.ndarray], recorded: np.ndarray, compute: Compute
-) -> Iterator[Mistake]:
-    """Yield mistakes in which blocks of an operand have a wrong weight, weights of few digits first.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Partition:
+    """A way of numbering the elements of an operand, by which it is split into blocks.
 
-    The result must be linear in the operand.
+    Args:
+        name: The operand.
+        text: The numbering in words, after "elements 3 to 5 of 'w'".
+        numbers: The number of each element. Broadcasts to the operand.
+    """
+
+    name: str
+    text: str
+    numbers: np.ndarray
+
+    @property
+    def extent(self) -> int:
+        """How many numbers there are."""
+        return int(self.numbers.max(initial=-1)) + 1
+
+
+def partitions(node: Node, name: str, array: np.ndarray) -> Iterator[Partition]:
+    """Yield the ways of splitting an operand: along each axis, and for filters also along all but the first axis.
 
     Args:
         node: The node's real form.
-        operand: The operand, and the axis along which it is split into blocks.
+        name: The operand.
+        array: Its values.
+    """
+    for axis, extent in enumerate(array.shape):
+        numbers = np.arange(extent).reshape([-1 if at == axis else 1 for at in range(array.ndim)])
+        yield Partition(name=name, text=f"along axis {axis}", numbers=numbers)
+    is_filter = operators.of(node.op).sums is Sums.FILTER and name == operators.titled_input(node, 1)
+    taps = array.shape[2:]
+    if is_filter and array.ndim > len(("filter", "channel")) and array.shape[1] > 1 and np.prod(taps) > 1:
+        count = int(np.prod(array.shape[1:]))
+        yield Partition(name=name, text="in each filter", numbers=np.arange(count).reshape(1, *array.shape[1:]))
+        last = np.moveaxis(np.arange(count).reshape(*taps, array.shape[1]), -1, 0)
+        yield Partition(name=name, text="in each filter, channels last", numbers=last[None])
+
+
+def miscounted_blocks(
+    node: Node,
+    partition: Partition,
+    values: Mapping[str, np.ndarray],
+    recorded: np.ndarray,
+    compute: Compute,
+    *,
+    decisive: np.ndarray,
+) -> Iterator[Mistake]:
+    """Yield mistakes in which blocks of an operand have a wrong weight or hold one number, simple ones first.
+
+    The result must be linear in the operand. If weights of 16 blocks explain a part of the error, the blocks with the
+    most unusual weights are split further.
+
+    Args:
+        node: The node's real form.
+        partition: How the operand is split.
         values: The node's inputs.
         recorded: The recorded result.
         compute: Computes the node with a mistake.
+        decisive: Mask of the elements of the result that determine the weights.
     """
-    name, axis = operand
-    array, parts = values[name], _split_axis(values[name].shape[axis])
-    counts = _weights_of_blocks(node, operand, values, recorded, compute)
-    if counts is None:
-        return
+    table = _EffectsOfBlocks(node, partition, values, recorded, compute, decisive=decisive)
+    parts = _split_axis(partition.extent)
+    for _ in range(_MAX_SPLITS + 1):
+        counts = table.solve(parts)
+        if counts is None:
+            return
+        yield from _with_weights(node, partition, values, parts, counts)
+        filled = table.solve(parts, with_constants=True)
+        if filled is not None:
+            yield from _with_one_number(node, partition, values, parts, filled)
+        best = counts if filled is None else filled
+        if not table.is_partly_explained(parts, best):
+            return
+        finer = _split_unusual_parts(parts, best)
+        if len(finer) == len(parts):
+            return
+        parts = finer
+
+
+class _EffectsOfBlocks:
+    """The effects of blocks of an operand on a result that is linear in it, computed once for each block."""
+
+    def __init__(
+        self,
+        node: Node,
+        partition: Partition,
+        values: Mapping[str, np.ndarray],
+        recorded: np.ndarray,
+        compute: Compute,
+        *,
+        decisive: np.ndarray,
+    ) -> None:
+        self._node, self._partition, self._compute = node, partition, compute
+        self._array, self._recorded, self._decisive = values[partition.name], recorded, decisive
+        self._effects: dict[tuple[int, int, bool], np.ndarray | None] = {}
+        self._base = self._result(np.zeros_like(self._array))
+
+    def solve(self, parts: Sequence[slice], *, with_constants: bool = False) -> np.ndarray | None:
+        """Return the weight of each block, and in a second row the number added to it if that is asked for.
+
+        None if the result does not determine them.
+        """
+        if self._base is None or len(parts) < _MIN_BLOCKS:
+            return None
+        columns = [self._effect(part, is_constant=False) for part in parts]
+        columns += [self._effect(part, is_constant=True) for part in parts] if with_constants else []
+        present = [column for column in columns if column is not None]
+        target = self._recorded.astype(np.float64)[self._decisive] - self._base
+        if len(present) < len(columns) or target.size < _MIN_EQUATIONS * len(columns) or not np.isfinite(target).all():
+            return None
+        table = np.stack(present, axis=1)
+        if np.linalg.matrix_rank(table) < len(columns):
+            return None
+        return np.asarray(np.linalg.lstsq(table, target, rcond=None)[0]).reshape(-1, len(parts))
+
+    def is_partly_explained(self, parts: Sequence[slice], counts: np.ndarray) -> bool:
+        """Return whether weights of blocks reduce the error well beyond what they would for an unrelated error."""
+        target = self._recorded.astype(np.float64)[self._decisive] - self._base
+        norms = []
+        for weights in (counts, np.array([np.ones(len(parts))])):
+            error = target.copy()
+            for row, is_constant in zip(weights, (False, True), strict=False):
+                for weight, part in zip(row, parts, strict=True):
+                    effect = self._effect(part, is_constant=is_constant)
+                    error -= 0.0 if effect is None else weight * effect
+            norms.append(float(np.linalg.norm(error)))
+        return norms[0] < BLOCK_WEIGHTS_MAX_REMAINING_ERROR * norms[1]
+
+    def _effect(self, part: slice, *, is_constant: bool) -> np.ndarray | None:
+        key = part.start, part.stop, is_constant
+        if key not in self._effects:
+            is_inside = (self._partition.numbers >= part.start) & (self._partition.numbers < part.stop)
+            only = np.where(is_inside, 1 if is_constant else self._array, 0).astype(self._array.dtype)
+            result = self._result(np.broadcast_to(only, self._array.shape))
+            self._effects[key] = None if result is None or self._base is None else result - self._base
+        return self._effects[key]
+
+    def _result(self, operand: np.ndarray) -> np.ndarray | None:
+        mistake = Mistake(likely="", node=self._node, values={self._partition.name: np.ascontiguousarray(operand)})
+        result = self._compute(mistake)
+        if result is None or result.shape != self._recorded.shape or not np.isfinite(result).all():
+            return None
+        return np.asarray(result.astype(np.float64)[self._decisive])
+
+
+def _with_weights(
+    node: Node, partition: Partition, values: Mapping[str, np.ndarray], parts: Sequence[slice], counts: np.ndarray
+) -> Iterator[Mistake]:
+    """Yield the mistakes in which blocks have given weights, rounded to few digits first."""
     for digits in _DIGITS:
-        clauses, factors = [], np.ones(array.shape[axis])
-        for part, count in _merge_equal_neighbors(parts, (np.round(counts, digits) + 0.0).tolist()):
+        clauses, factors = [], np.ones(partition.extent)
+        for part, count in _merge_equal_neighbors(parts, (np.round(counts[0], digits) + 0.0).tolist()):
             factors[part] = count
             if count != 1:
-                is_one = part.stop - part.start == 1
-                slot = f"element {part.start}" if is_one else f"elements {part.start} to {part.stop - 1}"
-                clauses.append(f"{slot} of {name!r} along axis {axis} count{'s' * is_one} {count:g} times")
+                verb = "counts" if part.stop - part.start == 1 else "count"
+                clauses.append(f"{_block_text(partition, part)} {verb} {count:g} times")
         if 0 < len(clauses) <= _MAX_CLAUSES:
-            shaped = factors.astype(array.dtype).reshape([-1 if at == axis else 1 for at in range(array.ndim)])
-            yield Mistake(likely=", and ".join(clauses), node=node, values={name: array * shaped}, about=name)
+            array = values[partition.name]
+            changed = (array * factors[partition.numbers]).astype(array.dtype)
+            yield Mistake(
+                likely=", and ".join(clauses), node=node, values={partition.name: changed}, about=partition.name
+            )
+
+
+def _with_one_number(
+    node: Node, partition: Partition, values: Mapping[str, np.ndarray], parts: Sequence[slice], filled: np.ndarray
+) -> Iterator[Mistake]:
+    """Yield the mistake in which adjacent blocks hold one number in place of their elements."""
+    for digits in _DIGITS:
+        counts, numbers = np.round(filled, digits) + 0.0
+        pairs = np.stack([counts, numbers], axis=1)
+        others = np.flatnonzero((pairs != (1, 0)).any(axis=1)).tolist()
+        if not others or (pairs[others] != pairs[others[0]]).any() or counts[others[0]] or not numbers[others[0]]:
+            continue
+        first, last = parts[others[0]], parts[others[-1]]
+        if last.stop - first.start != sum(parts[at].stop - parts[at].start for at in others):
+            continue
+        array, number = values[partition.name], float(numbers[others[0]])
+        is_inside = (partition.numbers >= first.start) & (partition.numbers < last.stop)
+        verb = "counts" if last.stop - first.start == 1 else "count"
+        yield Mistake(
+            likely=f"{_block_text(partition, slice(first.start, last.stop))} {verb} as {number:g}",
+            node=node,
+            values={partition.name: np.where(is_inside, number, array).astype(array.dtype)},
+            about=partition.name,
+        )
+
+
+def _block_text(partition: Partition, part: slice) -> str:
+    is_one = part.stop - part.start == 1
+    slot = f"element {part.start}" if is_one else f"elements {part.start} to {part.stop - 1}"
+    return f"{slot} of {partition.name!r} {partition.text}"
+
+
+def _split_unusual_parts(parts: Sequence[slice], counts: np.ndarray) -> list[slice]:
+    """Split the few blocks with the most unusual weights, if they have several elements, into up to 8 blocks each."""
+    is_large = np.array([part.stop - part.start > 1 for part in parts])
+    order = np.argsort(np.where(is_large, -np.abs(counts[0] - 1), np.inf), kind="stable")
+    chosen = {int(at) for at in order[:_MAX_SPLIT_PARTS] if is_large[at]}
+    finer = []
+    for at, part in enumerate(parts):
+        size = max(1, -(-(part.stop - part.start) // _PIECES)) if at in chosen else part.stop - part.start
+        finer += [slice(begin, min(begin + size, part.stop)) for begin in range(part.start, part.stop, size)]
+    return finer
+
+
+_MAX_SPLITS = 3
+_MAX_SPLIT_PARTS = 4
+_PIECES = 8
+_MIN_EQUATIONS = 2
+"""Minimum number of elements of the result for each weight that is solved for."""
 
 
 def miscounted_windows(
@@ -306,33 +517,6 @@ def _listed_numbers(numbers: np.ndarray) -> str:
     """List the distinct values of an array, rounded to integers, in words."""
     *most, last = (f"{number:g}" for number in np.unique(np.rint(numbers)))
     return f"{', '.join(most)} or {last}" if most else last
-
-
-def _weights_of_blocks(
-    node: Node,
-    operand: tuple[str, int],
-    values: Mapping[str, np.ndarray],
-    recorded: np.ndarray,
-    compute: Compute,
-) -> np.ndarray | None:
-    """Return the fitted weight of each block of an operand, or None if the result does not determine it."""
-    name, axis = operand
-    array, parts = values[name], _split_axis(values[name].shape[axis])
-    base = compute(Mistake(likely="", node=node, values={name: np.zeros_like(array)}))
-    if base is None or base.shape != recorded.shape or len(parts) < _MIN_BLOCKS:
-        return None
-    effects = []
-    for part in parts:
-        only = np.zeros_like(array)
-        np.moveaxis(only, axis, 0)[part] = np.moveaxis(array, axis, 0)[part]
-        result = compute(Mistake(likely="", node=node, values={name: only}))
-        if result is None or not np.isfinite(result).all():
-            return None
-        effects.append((result.astype(np.float64) - base).reshape(-1))
-    table, target = np.stack(effects, axis=1), (recorded.astype(np.float64) - base).reshape(-1)
-    if not np.isfinite(target).all() or np.linalg.matrix_rank(table) < len(parts):
-        return None
-    return np.asarray(np.linalg.lstsq(table, target, rcond=None)[0])
 
 
 def _split_axis(extent: int) -> list[slice]:

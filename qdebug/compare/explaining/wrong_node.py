@@ -13,7 +13,15 @@ import numpy as np
 from qdebug.arithmetic.definitions.catalogue import definition_of
 from qdebug.arithmetic.definitions.edits import EditedResult, edited_definitions
 from qdebug.arithmetic.mistakes.attributes import other_attributes, other_integers, other_operators
-from qdebug.arithmetic.mistakes.fits import Dial, dials, miscounted_blocks, miscounted_windows, solve
+from qdebug.arithmetic.mistakes.fits import (
+    Dial,
+    Partition,
+    dials,
+    miscounted_blocks,
+    miscounted_windows,
+    partitions,
+    solve,
+)
 from qdebug.arithmetic.mistakes.known import mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake, applicable
 from qdebug.arithmetic.mistakes.normalization import cancelled_variance
@@ -541,22 +549,39 @@ class WrongNode:
             return f"{LIKELY}{clause} ({self.claim})" if clause is not None and not windows else None
         if not self._is_conclusive or self._max_replays < _REPLAYS_PER_FIT or not (row.sums or row.reduces):
             return None
+        clause = self._clause_of_parts(whole=True)
+        return None if clause is None else f"{LIKELY}{clause} ({self.claim})"
+
+    def _clause_of_parts(self, *, whole: bool) -> str | None:
+        """Return a clause with wrong weights of blocks of an operand that reproduce all elements or the wrong ones."""
         operands = self._sample(self._places[0]).result.operands
         for name, array in operands.items():
-            for axis in range(array.ndim) if array.dtype.kind == "f" else ():
-                clauses = {self._clause_of_blocks(place, (name, axis)) for place in self._places}
-                clause = clauses.pop()
-                if clause is not None and not clauses:
-                    return f"{LIKELY}{clause} ({self.claim})"
+            for partition in partitions(self._form, name, array) if array.dtype.kind == "f" else ():
+                common: str | None = None
+                for place in self._places:
+                    clause = self._clause_of_blocks(place, partition, whole=whole)
+                    if clause is None or common not in (None, clause):
+                        break
+                    common = clause
+                else:
+                    return common
         return None
 
-    def _clause_of_blocks(self, place: Place, operand: tuple[str, int]) -> str | None:
-        result = self._sample(place).result
+    def _clause_of_blocks(self, place: Place, partition: Partition, *, whole: bool) -> str | None:
+        sample = self._sample(place)
+        result = sample.result
         if result.recorded.size > _MAX_ELEMENTS_FOR_BLOCKS:
             return None
+        decisive = np.ones(result.recorded.shape, bool) if whole else sample.wrong.copy()
+        if self.has_codes:  # the lowest and highest codes may be clipped
+            decisive &= (result.recorded > result.recorded.min()) & (result.recorded < result.recorded.max())
         compute = partial(self._compute_output, place)
-        found = miscounted_blocks(self._form, operand, result.operands, result.recorded, compute)
-        return next((mistake.likely for mistake in found if self._is_reproduced_by(mistake, place, whole=True)), None)
+        miscounts = miscounted_blocks(
+            self._form, partition, result.operands, result.recorded, compute, decisive=decisive
+        )
+        return next(
+            (mistake.likely for mistake in miscounts if self._is_reproduced_by(mistake, place, whole=whole)), None
+        )
 
     def _clause_of_windows(self, place: Place) -> str | None:
         result = self._sample(place).result
@@ -633,6 +658,8 @@ class WrongNode:
         kinds = (mistakes(self._form, first.result.operands, self._opset), *self._alterations(self._places[0]))
         fitting_by_kind = (self._fitting_mistakes(kind, whole=False) for kind in kinds)
         fitting_mistakes = next((fitting for fitting in fitting_by_kind if fitting), [])
+        if not fitting_mistakes and self._max_replays >= _REPLAYS_PER_FIT and operators.of(self._form.op).sums:
+            fitting_mistakes = list(filter(None, [self._clause_of_parts(whole=False)]))
         if not 0 < len(fitting_mistakes) <= MAX_REPORTED_MISTAKES:
             return None
         last = [self._node, *self._later][-1]

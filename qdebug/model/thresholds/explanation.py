@@ -259,6 +259,14 @@ FURTHER_CAUSE_MIN_EQUAL_CODES = threshold(
     why="A mistake is matched in real numbers, since the exact arithmetic is unknown. It explains codes if at "
     "least this share is equal and all others differ by one.",
 )
+BLOCK_WEIGHTS_MAX_REMAINING_ERROR = threshold(
+    "BLOCK_WEIGHTS_MAX_REMAINING_ERROR",
+    0.85,
+    unit="share of the error",
+    decides="cause",
+    why="Blocks of an operand are split into smaller ones only if their fitted weights leave at most this share of the "
+    "error. Weights of 16 blocks leave more of an unrelated error.",
+)
 LAYOUT_SEARCH_MAX_NODES = threshold(
     "LAYOUT_SEARCH_MAX_NODES",
     32,

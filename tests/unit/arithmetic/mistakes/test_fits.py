@@ -7,7 +7,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.mistakes.fits import dials, miscounted_blocks, solve
+from qdebug.arithmetic.mistakes.fits import dials, miscounted_blocks, partitions, solve
 from qdebug.model import Node, QuantParams
 from qdebug.replay.registry import run_node
 
@@ -79,12 +79,20 @@ def test_no_number_is_solved_for_in_unrelated_values():
     assert not solved(node("Tanh", "x"), {"x": X}, real(8, 40))
 
 
+def miscounts(form, values, name, recorded, axis=0):
+    """Return the mistakes in the weights of blocks along an axis of an operand."""
+    partition = list(partitions(form, name, values[name]))[axis]
+    decisive = np.ones(recorded.shape, bool)
+    return [*miscounted_blocks(form, partition, values, recorded, computing(form, values), decisive=decisive)]
+
+
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
         ({(16, 32): 2.0}, "elements 16 to 31 of 'w' along axis 0 count 2 times"),
         ({(0, 4): 0.0, (28, 32): -1.0}, "elements 0 to 3 of 'w' along axis 0 count 0 times, and elements 28 to 31"),
         ({(8, 16): 0.5}, "elements 8 to 15 of 'w' along axis 0 count 0.5 times"),
+        ({(29, 32): 0.0}, "elements 29 to 31 of 'w' along axis 0 count 0 times"),
     ],
 )
 def test_parts_of_an_operand_that_count_otherwise_are_found(counts, said):
@@ -93,24 +101,54 @@ def test_parts_of_an_operand_that_count_otherwise_are_found(counts, said):
     for (begin, end), count in counts.items():
         factors[begin:end] = count
     recorded = values["x"] @ (values["w"] * factors)
-    found = [*miscounted_blocks(form, ("w", 0), values, recorded, computing(form, values))]
-    assert any(said in mistake.likely for mistake in found)
-    assert any(np.allclose(computing(form, values)(mistake), recorded, atol=1e-4) for mistake in found)
+    mistakes = miscounts(form, values, "w", recorded)
+    assert any(said in mistake.likely for mistake in mistakes)
+    assert any(np.allclose(computing(form, values)(mistake), recorded, atol=1e-4) for mistake in mistakes)
+
+
+def test_channels_that_are_added_without_their_weights_count_as_one():
+    form, values = node("ConvTranspose", "x w"), {"x": real(1, 7, 9, 9), "w": real(7, 6, 3, 3)}
+    wrong_weights = values["w"].copy()
+    wrong_weights[4:] = 1
+    recorded = run_node(form, {**values, "w": wrong_weights}, OPSET)["y"]
+    mistakes = miscounts(form, values, "w", recorded)
+    assert "elements 4 to 6 of 'w' along axis 0 count as 1" in {mistake.likely for mistake in mistakes}
+
+
+def test_the_products_of_a_filter_beyond_a_block_are_found():
+    form, values = node("Conv", "x w"), {"x": real(1, 5, 10, 10), "w": real(8, 5, 3, 3)}
+    cut = values["w"].reshape(8, -1).copy()
+    cut[:, 40:] = 0
+    recorded = run_node(form, {**values, "w": cut.reshape(8, 5, 3, 3)}, OPSET)["y"]
+    mistakes = miscounts(form, values, "w", recorded, axis=4)
+    assert "elements 40 to 44 of 'w' in each filter count 0 times" in {mistake.likely for mistake in mistakes}
 
 
 def test_right_sums_and_many_different_counts_are_no_mistake():
     form, values = node("MatMul", "x w"), {"x": real(24, 32), "w": real(32, 20)}
-    compute = computing(form, values)
-    assert not [*miscounted_blocks(form, ("w", 0), values, values["x"] @ values["w"], compute)]
+    assert not miscounts(form, values, "w", values["x"] @ values["w"])
     factors = RNG.uniform(2, 9, (32, 1)).astype(np.float32)
-    assert not [*miscounted_blocks(form, ("w", 0), values, values["x"] @ (values["w"] * factors), compute)]
+    assert not miscounts(form, values, "w", values["x"] @ (values["w"] * factors))
 
 
 def test_an_operand_with_a_nonlinear_effect_or_a_result_of_another_shape_is_left_alone():
     form, values = node("Tanh", "x"), {"x": X}
-    found = miscounted_blocks(form, ("x", 0), values, np.tanh(X * 2), computing(form, values))
-    assert not any(np.allclose(computing(form, values)(mistake), np.tanh(X * 2), atol=1e-4) for mistake in found)
-    assert not [*miscounted_blocks(form, ("x", 0), values, real(3), computing(form, values))]
+    mistakes = miscounts(form, values, "x", np.tanh(X * 2))
+    assert not any(np.allclose(computing(form, values)(mistake), np.tanh(X * 2), atol=1e-4) for mistake in mistakes)
+    assert not miscounts(form, values, "x", real(3))
+
+
+def test_the_number_in_the_padding_is_solved_for_as_a_code():
+    quant = QuantParams(dtype="int8", scale=np.float32(0.02), zero_point=-9)
+    values = {"x": real(1, 5, 9, 8), "w": real(6, 5, 3, 3)}
+    recorded = run_node(
+        node("Conv", "x w"),
+        {**values, "x": np.pad(values["x"], ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=np.float32(-2.38))},
+        OPSET,
+    )["y"]
+    form = node("Conv", "x w", pads=(1, 1, 1, 1))
+    assert "the padding acts as code -128, not -9" in solved(form, values, recorded, {"x": quant})
+    assert "the padding acts as -2.38, not 0" in solved(form, values, recorded)
 
 
 def test_a_zero_point_that_is_read_as_signed():
