@@ -12,6 +12,7 @@ import numpy as np
 
 from qdebug.arithmetic.definitions.catalogue import definition_of
 from qdebug.arithmetic.definitions.edits import EditedResult, edited_definitions
+from qdebug.arithmetic.formulas import fixed_point_relation_of, formula_of
 from qdebug.arithmetic.mistakes.attributes import other_attributes, other_integers, other_operators
 from qdebug.arithmetic.mistakes.fits import (
     Dial,
@@ -192,16 +193,23 @@ class WrongNode:
         if norm(difference(first.result.recorded, first.result.right)) <= first.allowed:
             # The wrong elements are too few or too small for a norm to tell one mistake from another.
             return self.find_mistake_in_part() or self.find_copied_part()
-        cause = self.find_relation(relation_of) or self.find_miscounted_operand() or self.find_threshold()
+        cause = (
+            self.find_relation(relation_of)
+            or self.find_miscounted_operand()
+            or self.find_threshold()
+            or self.find_relation(fixed_point_relation_of)
+        )
         if cause is not None:
             return cause
         if self._is_unwritten:
             cause = self._cause_of_one_value() or self.find_unbroadcast_operand()
             return cause or self.find_relation(coarse_relation_of)
         return (
-            self.find_alteration()
+            self.find_mistake()  # several of them, as a single one would have been named before
+            or self.find_alteration()
             or self.find_differing_number()
             or self.find_miscounted_parts()
+            or self.find_relation(partial(formula_of, self._form))
             or self.find_cancelled_variance()
             or self.find_other_tensor()
             or self.find_relation(coarse_relation_of)
