@@ -19,7 +19,7 @@ from qdebug.arithmetic.mistakes.layers import layer_mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake, always, applicable, without_inputs
 from qdebug.arithmetic.mistakes.normalization import normalization_mistakes, other_windows
 from qdebug.arithmetic.mistakes.packed import packed_mistakes
-from qdebug.arithmetic.mistakes.scales import late_zero_points
+from qdebug.arithmetic.mistakes.scales import late_zero_points, scales_by_flat_index
 from qdebug.arithmetic.mistakes.windows import with_explicit_pads
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Sums
@@ -49,6 +49,8 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
         _missing_activations(node, values),
         packed_mistakes(node, values),
         late_zero_points(node, values),
+        scales_by_flat_index(node, values),
+        _vectors_for_elements(node, values),
         _biases_of_other_axes(node, values),
         _incomplete_sums(node, values),
         _default_gate_parameters(node, values),
@@ -209,9 +211,17 @@ def _repeated_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
         return
     for small, large in (node.inputs[:2], node.inputs[1::-1]):
         small_values, batch_shape = values[small], values[large].shape[:-2]
-        if small_values.ndim != len(batch_shape) + 2 or not 1 < math.prod(small_values.shape[:-2]) < math.prod(
-            batch_shape
-        ):
+        count, batches = math.prod(small_values.shape[:-2]), math.prod(batch_shape)
+        if small_values.ndim != len(batch_shape) + 2 or not 0 < count < batches:
+            continue
+        ends = np.zeros((batches, *small_values.shape[-2:]), small_values.dtype)
+        ends[:count] = small_values.reshape(count, *small_values.shape[-2:])
+        yield Mistake(
+            likely=f"the matrices of {small!r} are read one after another, not broadcast, and are 0 beyond its end",
+            node=node,
+            values={small: ends.reshape(*batch_shape, *small_values.shape[-2:])},
+        )
+        if count == 1:
             continue
         repeated = np.resize(small_values, (math.prod(batch_shape), *small_values.shape[-2:])).reshape(
             *batch_shape, *small_values.shape[-2:]
@@ -223,6 +233,25 @@ def _repeated_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
         )
 
 
+def _vectors_for_elements(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the mistake of multiplying a vector of the second matrix by as many elements of the first, not by one."""
+    if operators.of(node.op).sums is not Sums.MATRIX or len(node.inputs) != 2 or node.inputs[0] == node.inputs[1]:
+        return
+    first, second = (values[name] for name in node.inputs)
+    if first.ndim != 2 or second.ndim != 2 or any(node.attrs.get(name) for name in ("transA", "transB")):
+        return
+    for lanes in (each for each in _LANES if each <= second.shape[1]):
+        whole = second.shape[1] - second.shape[1] % lanes
+        memory = np.append(first.reshape(-1), np.zeros(lanes, first.dtype))
+        result = first @ second
+        for lane in range(lanes):
+            shifted = memory[lane : lane + first.size].reshape(first.shape)
+            result[:, lane:whole:lanes] = shifted @ second[:, lane:whole:lanes]
+        likely = f"{lanes} elements of {node.inputs[0]!r} are loaded as a vector, where one is to be broadcast"
+        yield Mistake(likely=likely, node=node, values={}, after=always(result))
+
+
+_LANES = (4, 8, 16)
 _IGNORABLE_ATTRIBUTES = (
     "alpha", "beta", "gamma", "epsilon", "exclude_outside", "scale", "bias", "lambd", "clip", "softcap",
     "cubic_coeff_a", "extrapolation_value", "size", "k", "offset", "p", "layout",

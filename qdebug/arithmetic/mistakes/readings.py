@@ -84,6 +84,7 @@ def misreadings(array: np.ndarray) -> Iterator[Reading]:
     yield from _reorderings(array)
     yield from _zeroed_parts(array, _wide_axes(array))
     yield from _other_mask_bands(array)
+    yield from _strides_of_other_axes(array)
 
 
 def _other_mask_bands(array: np.ndarray) -> Iterator[Reading]:
@@ -363,6 +364,31 @@ def _shifts_and_repeats(array: np.ndarray, axes: Sequence[int]) -> Iterator[Read
             )
 
 
+def _strides_of_other_axes(array: np.ndarray) -> Iterator[Reading]:
+    """Yield an array read with the stride of one axis along another one, and 0 beyond its end in memory.
+
+    Its two middle axes may be in the other order in memory, as those of heads and tokens are.
+    """
+    orders = [tuple(range(array.ndim))] + [(0, 2, 1, 3)] * (array.ndim == _AXES_OF_HEADS)
+    for order in orders if 1 < array.ndim <= _AXES_OF_HEADS else ():
+        memory = np.ascontiguousarray(array.transpose(order))
+        own = [memory.strides[order.index(axis)] // array.itemsize for axis in range(array.ndim)]
+        stored = "" if order == orders[0] else f", as stored with its axes in the order {str(order)[1:-1]}"
+        wide_axes = [axis for axis, extent in enumerate(array.shape) if extent > 1]
+        for axis, other in ((axis, other) for axis in wide_axes for other in wide_axes if axis != other):
+            strides = [own[other] if at == axis else own[at] for at in range(array.ndim)]
+            places = sum(
+                np.arange(extent).reshape([-1 if at == along else 1 for at in range(array.ndim)]) * strides[along]
+                for along, extent in enumerate(array.shape)
+            )
+            flat = np.append(memory.reshape(-1), array.dtype.type(0))
+            text = f"{{}} is read with the stride of axis {other} along axis {axis}{stored}"
+            yield text, flat[np.minimum(places, array.size)]
+
+
+_AXES_OF_HEADS = 4
+
+
 def _blocked_axes(array: np.ndarray) -> Iterator[Reading]:
     """Yield an array in a layout that keeps blocks of an axis together, such as NCHW8c, confused with the plain one.
 
@@ -468,7 +494,8 @@ def _zeroed_parts(array: np.ndarray, axes: Sequence[int]) -> Iterator[Reading]:
 def _ignored_parts(node: Node, array: np.ndarray) -> Iterator[Reading]:
     """Yield the operand of a maximum or minimum with a part that is never selected."""
     row = operators.of(node.op)
-    if not (row.extreme or (row.selects and (row.reduces or row.windowed))) or array.size <= 1:
+    picks = row.extreme or (row.selects and row.windowed) or (row.reduces and not row.sums)
+    if not picks or array.size <= 1:
         return
     if array.dtype.kind in "fiu" and np.isfinite(array).all():
         for extreme in (array.min(), array.max()):

@@ -21,6 +21,7 @@ __all__ = [
     "saturating_pairs",
     "saturating_results",
     "scales_along_other_axes",
+    "scales_by_flat_index",
 ]
 
 
@@ -150,6 +151,33 @@ def saturating_results(node: Node, result: np.ndarray, target: QuantParams) -> I
         clipped = np.clip(result, low * scale, high * scale)
         for early in (np.asarray(codes * scale, result.dtype), np.asarray(clipped, result.dtype)):
             yield Mistake(likely=likely, node=node, values={}, after=always(early))
+
+
+def scales_by_flat_index(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the mistake of taking the scale of a block by an element's index in memory, divided by the block's size.
+
+    Args:
+        node: A dequantization by blocks, of which the last in a row is shorter.
+        values: Its inputs.
+    """
+    size, axis = node.attrs.get("block_size"), node.attrs.get("axis", 1)
+    names = [name for name in node.inputs if name]
+    if not operators.of(node.op).dequantizes or not isinstance(size, int) or not isinstance(axis, int) or size < 2:
+        return
+    data = values[names[0]]
+    if data.shape[axis % data.ndim] % size == 0:
+        return
+    blocks = np.arange(data.size).reshape(data.shape) // size
+    flat = {
+        name: values[name].reshape(-1)[np.minimum(blocks, values[name].size - 1)]
+        for name in names[1:]
+        if values[name].ndim == data.ndim
+    }
+    attrs = {**node.attrs, "block_size": 1}
+    likely = (
+        "the block of an element is its index in memory divided by block_size, although rows end with a part of one"
+    )
+    yield Mistake(likely=likely, node=replace(node, attrs=attrs), values=flat)
 
 
 def late_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

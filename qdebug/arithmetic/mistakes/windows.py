@@ -31,6 +31,7 @@ def window_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping
     """
     yield from _padding_mistakes(node, values)
     yield from _shifted_windows(node, values)
+    yield from _windows_by_input_width(node, values)
     yield from _summed_groups(node, values)
     yield from _transposed_mistakes(node, values, opset)
     yield from _indices_of_planes(node, values)
@@ -152,6 +153,35 @@ def _shifted_windows(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
             distance = ", ".join(f"{each:+d}" if each else "0" for each in shift)
             likely = f"all windows are moved by ({distance}) elements along the spatial axes"
             yield Mistake(likely=likely, node=node, values={name: moved})
+
+
+def _windows_by_input_width(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield the mistake of counting windows over the width of the padded input, so that some run over its right end."""
+    row, name = operators.of(node.op), node.inputs[0] if node.inputs else ""
+    weight = values.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    if row.sums is not Sums.FILTER or weight is None or name not in values or values[name].ndim != _IMAGE_AXES:
+        return
+    pads, dilations = _listed(node, "pads", (0, 0, 0, 0)), _listed(node, "dilations", (1, 1))
+    if _listed(node, "strides", (1, 1)) != (1, 1) or node.attrs.get("channels_last") or min(pads) < 0:
+        return
+    reach = [(extent - 1) * dilation for extent, dilation in zip(weight.shape[2:], dilations, strict=True)]
+    height, width = (
+        values[name].shape[2 + at] + pads[at] + pads[2 + at] - reach[at] for at in range(len(("height", "width")))
+    )
+    if reach[1] and height > 1 and width > 1:
+        wide = (pads[0], pads[1], pads[2] + reach[0], pads[3] + reach[1])
+        likely = "windows are counted over the width of the input, not of the result, and read 0 beyond its right end"
+        yield Mistake(
+            likely=likely,
+            node=replace(node, attrs={**node.attrs, "pads": wide}),
+            values={},
+            after=partial(_first_windows, shape=(height, width)),
+        )
+
+
+def _first_windows(result: np.ndarray, *, shape: tuple[int, int]) -> np.ndarray:
+    count = shape[0] * shape[1]
+    return result.reshape(*result.shape[:2], -1)[:, :, :count].reshape(*result.shape[:2], *shape)
 
 
 _MAX_SHIFT = 2

@@ -121,3 +121,27 @@ def test_a_window_is_read_as_symmetric():
 
 def test_an_array_of_no_band_is_no_such_mask():
     assert not [text for text in read(np.array([[0.0, 1, 1], [0, 0, 1], [0, 1, 1]])) if text.startswith("row i")]
+
+
+def test_the_batches_of_a_transposed_view_are_read_with_the_stride_of_its_heads():
+    array = np.arange(2 * 3 * 7 * 4).reshape(2, 3, 7, 4)
+    memory = np.append(array.transpose(0, 2, 1, 3).reshape(-1), np.zeros(12, int))
+    expected = np.lib.stride_tricks.as_strided(memory, array.shape, [8 * each for each in (12, 4, 12, 1)])
+    text = "'x' is read with the stride of axis 2 along axis 0, as stored with its axes in the order 0, 2, 1, 3"
+    np.testing.assert_array_equal(read(array)[text], expected)
+
+
+def test_channels_in_blocks_are_read_as_if_they_were_not():
+    array = np.arange(1 * 8 * 2 * 3).reshape(1, 8, 2, 3)
+    expected = array.reshape(1, 2, 4, 2, 3).transpose(0, 1, 3, 4, 2).reshape(array.shape)
+    text = "'x' is stored in blocks of 4 along axis 1 (blocks innermost), and read as if it were not"
+    np.testing.assert_array_equal(read(array)[text], expected)
+
+
+def test_a_maximum_ignores_a_part_of_its_operand():
+    x = np.random.default_rng(5).normal(size=(2, 9)).astype(np.float32)
+    form = Node(name="n", op="ReduceMax", inputs=("x",), outputs=("y",))
+    ignored = {each.likely: each.values["x"] for each in readings(form, {"x": x}) if "ignored" in each.likely}
+    wrong = ignored["'x' is ignored from index 8 on along axis 1"]
+    assert (wrong[:, :8] == x[:, :8]).all()
+    assert (wrong[:, 8] == x.max()).all() or (wrong[:, 8] == x.min()).all()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.mistakes.scales import divisions_of_codes, saturating_pairs
+from qdebug.arithmetic.mistakes.scales import divisions_of_codes, saturating_pairs, scales_by_flat_index
 from qdebug.model import Node, QuantParams
+from qdebug.replay import run_node
 
 DRAWN = np.random.default_rng(7)
 DATA, WEIGHT = DRAWN.integers(0, 256, (2, 6, 32)), DRAWN.integers(-127, 128, (32, 5))
@@ -39,3 +40,16 @@ def test_codes_that_are_divided_before_they_are_summed(zero_point):
     found = list(divisions_of_codes(node, {"x": ((codes - zero_point) * 0.5).astype(np.float32)}, quant))
     assert len(found) == (1 if zero_point == 0 else 2)
     np.testing.assert_allclose(found[0].values["x"] / 9, np.trunc((codes - zero_point) / 9) * 0.5)
+
+
+@pytest.mark.parametrize(("extent", "count"), [(30, 1), (32, 0)])
+def test_the_block_of_a_code_is_taken_from_its_index_in_memory(extent, count):
+    codes, scales = DRAWN.integers(-128, 128, (9, extent), np.int8), DRAWN.random((9, 4)).astype(np.float32)
+    attrs = {"axis": 1, "block_size": 8}
+    node = Node(name="n", op="DequantizeLinear", inputs=("x", "s"), outputs=("y",), attrs=attrs)
+    mistakes = list(scales_by_flat_index(node, {"x": codes, "s": scales}))
+    assert len(mistakes) == count
+    for mistake in mistakes:
+        result = run_node(mistake.node, {"x": codes, "s": scales, **mistake.values}, {"": 21})["y"]
+        expected = codes * scales.reshape(-1)[np.arange(270) // 8].reshape(9, 30)
+        np.testing.assert_allclose(result, expected, rtol=1e-6)

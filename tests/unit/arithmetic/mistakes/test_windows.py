@@ -72,5 +72,24 @@ def test_sums_over_all_groups():
     assert np.allclose(made["each channel sums over the inputs of all groups with its own weights"], own, atol=1e-5)
 
 
-def test_a_convolution_without_padding_and_groups_has_none_of_these_mistakes():
-    assert not results({"x": real(1, 2, 4, 4), "w": real(1, 2, 2, 2)})
+def test_a_convolution_without_padding_and_groups_can_only_count_its_windows_wrongly():
+    (text,) = results({"x": real(1, 2, 4, 4), "w": real(1, 2, 2, 2)})
+    assert text.startswith("windows are counted over the width of the input")
+
+
+def test_windows_that_are_counted_over_the_width_of_the_input():
+    x, w = real(1, 2, 5, 7), real(3, 2, 3, 3)
+    (wrong,) = [y for text, y in results({"x": x, "w": w}).items() if "over the width of the input" in text]
+    conv = Node(name="n", op="Conv", inputs=("x", "w"), outputs=("y",))
+    wide = run_node(conv, {"x": np.pad(x, ((0, 0), (0, 0), (0, 0), (0, 2))), "w": w}, {"": 21})["y"]
+    # the result has rows of 5 elements, of which the first two rows hold the windows at 0 to 6 and 7 to 9
+    np.testing.assert_allclose(wrong[:, :, 0], wide[:, :, 0, :5], atol=1e-5)
+    np.testing.assert_allclose(wrong[:, :, 1], np.concatenate([wide[:, :, 0, 5:], wide[:, :, 1, :3]], -1), atol=1e-5)
+
+
+def test_windows_that_begin_one_element_late():
+    x, w = real(1, 2, 6, 8), real(3, 2, 1, 1)
+    texts = results({"x": x, "w": w}, strides=(2, 2))
+    expected = np.einsum("nchw,oc->nohw", x[:, :, 1::2, 1::2], w[:, :, 0, 0])
+    wrong = texts["all windows are moved by (+1, +1) elements along the spatial axes"]
+    np.testing.assert_allclose(wrong, expected, atol=1e-5)
