@@ -189,6 +189,8 @@ def _count_outputs(size: int, before: int, after: int, span: int, stride: int, *
 
 _BLOCK_BYTES = 8 << 20
 _DEPTHWISE_ELEMENTS = 1 << 16
+_SMALL_PLANE = 1 << 10
+"""Largest number of outputs of a channel that is convolved with the channels along the last axis."""
 _local = threading.local()
 
 
@@ -232,16 +234,23 @@ def convolve(x: np.ndarray, weight: np.ndarray, window: Window, groups: int) -> 
     out = np.empty((samples, filters, *window.out), dtype=x.dtype)
     if out.size == 0:
         return out
+    if groups > 1 and groups == channels == filters:
+        factors = np.tile(weight.reshape(channels, -1), (samples, 1))
+        planes, out_planes = x.reshape(-1, *x.shape[2:]), out.reshape(-1, *window.out)
+        # 0 times infinity is NaN, so that the padding counts
+        is_small = prod(window.out) <= _SMALL_PLANE and bool(np.isfinite(factors).all())
+        (_convolve_small_planes if is_small else _convolve_planes)(planes, factors, window, out_planes)
+        return out
     matrix = np.ascontiguousarray(weight).reshape(groups, filters // groups, -1)
-    for sample in range(samples):
+    at_once = max(1, _AT_ONCE // max(x[0].size, out[0].size))
+    for first in range(0, samples, at_once if window.is_pointwise else 1):
         checkpoint()
-        if groups > 1 and groups == channels == filters:
-            _convolve_depthwise(x[sample], weight, window, out[sample])
-        elif window.is_pointwise:
-            columns = x[sample].reshape(groups, channels // groups, -1)
-            np.matmul(matrix, columns, out=out[sample].reshape(groups, filters // groups, -1))
+        if window.is_pointwise:
+            part = slice(first, min(first + at_once, samples))
+            columns = x[part].reshape(-1, groups, channels // groups, prod(window.out))
+            np.matmul(matrix, columns, out=out[part].reshape(-1, groups, filters // groups, prod(window.out)))
         else:
-            _convolve_by_columns(x[sample], matrix, window, out[sample])
+            _convolve_by_columns(x[first], matrix, window, out[first])
     return out
 
 
@@ -263,15 +272,13 @@ def _convolve_by_columns(x: np.ndarray, matrix: np.ndarray, window: Window, out:
         np.matmul(matrix, columns.reshape(groups, depth, -1), out=block)
 
 
-def _convolve_depthwise(x: np.ndarray, weight: np.ndarray, window: Window, out: np.ndarray) -> None:
-    """Fill out (C, *out) from x (C, *extent) and weight (C, 1, *kernel) by shifted multiply-adds."""
-    channels = x.shape[0]
-    at_once = max(1, _DEPTHWISE_ELEMENTS // max(int(np.prod(window.out)), 1))
-    factors = weight.reshape(channels, -1)
+def _convolve_planes(x: np.ndarray, factors: np.ndarray, window: Window, out: np.ndarray) -> None:
+    """Fill out (P, *out) from planes x (P, *extent) and factors (P, taps) by shifted multiply-adds."""
+    at_once = max(1, _DEPTHWISE_ELEMENTS // prod(window.out))
     ones = (1,) * len(window.out)
-    for first in range(0, channels, at_once):
+    for first in range(0, len(x), at_once):
         checkpoint()
-        part = slice(first, min(first + at_once, channels))
+        part = slice(first, first + at_once)
         source = pad_for_window(x[part], window, 0)
         total = out[part]
         term = scratch(total.shape, x.dtype)
@@ -281,3 +288,41 @@ def _convolve_depthwise(x: np.ndarray, weight: np.ndarray, window: Window, out: 
             np.multiply(source[tap_index], factor, out=target)
             if tap:
                 np.add(total, term, out=total)
+
+
+def _convolve_small_planes(x: np.ndarray, factors: np.ndarray, window: Window, out: np.ndarray) -> None:
+    """Like `_convolve_planes`, with the planes along the last axis, since the rows of small planes are too short.
+
+    Products with the padding are left out, since they are most products of a plane of a few rows. At an edge, this may
+    change the sign of a result of 0.
+    """
+    at_once = max(1, _DEPTHWISE_ELEMENTS // (2 * prod(window.out)))
+    taps = list(_clipped_taps(window))
+    for first in range(0, len(x), at_once):
+        checkpoint()
+        part = slice(first, first + at_once)
+        source = np.ascontiguousarray(np.moveaxis(x[part], 0, -1))
+        total = np.full((*window.out, source.shape[-1]), -0.0, x.dtype)  # the sum of no products, of either sign
+        term = scratch(total.shape, x.dtype)
+        row = np.empty((window.out[-1], source.shape[-1]), x.dtype)
+        for tap, source_index, target_index in taps:
+            row[...] = factors[part, tap]  # one factor for each element of a row, so that long rows are multiplied
+            target = total[target_index]
+            np.multiply(source[source_index], row[target_index[-1]], out=term[target_index])
+            np.add(target, term[target_index], out=target)
+        out[part] = np.moveaxis(total, -1, 0)
+
+
+def _clipped_taps(window: Window) -> Iterator[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
+    """Yield each tap that reads the input: its number in C order, the elements it reads, and their outputs."""
+    axes = list(zip(window.dilations, window.strides, window.begin, window.extent, window.out, strict=True))
+    for number, taps in enumerate(np.ndindex(*window.kernel)):
+        reads, outputs = list[slice](), list[slice]()
+        for tap, (dilation, stride, begin, extent, count) in zip(taps, axes, strict=True):
+            start = tap * dilation - begin
+            first, last = max(0, -(start // stride)), min(count, (extent - 1 - start) // stride + 1)
+            if first < last:
+                reads.append(slice(start + first * stride, start + (last - 1) * stride + 1, stride))
+                outputs.append(slice(first, last))
+        if len(reads) == len(axes):
+            yield number, tuple(reads), tuple(outputs)

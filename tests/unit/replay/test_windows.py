@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qdebug.replay import Call
-from qdebug.replay.windows import pad_for_window, window_of
+from qdebug.replay import Call, windows
+from qdebug.replay.windows import convolve, pad_for_window, window_of
 
 
 def call(**attrs):
@@ -73,3 +73,42 @@ def test_lists_of_the_wrong_length(attrs):
         window_of(call(**attrs), (5,), (3,))
     with pytest.raises(ValueError, match="axes"):
         window_of(call(), (5,), (3, 3))
+
+
+@given(
+    extent=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    taps=st.integers(1, 5),
+    stride=st.integers(1, 3),
+    dilation=st.integers(1, 3),
+    before=st.integers(0, 4),
+    after=st.integers(0, 4),
+)
+def test_small_planes_have_the_bits_of_large_ones(extent, taps, stride, dilation, before, after):
+    axes = len(extent)
+    assume(min(extent) + before + after > (taps - 1) * dilation)
+    attrs = {"strides": (stride,) * axes, "dilations": (dilation,) * axes, "pads": (before,) * axes + (after,) * axes}
+    window = window_of(call(**attrs), extent, (taps,) * axes)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 3, *extent)).astype(np.float32)
+    weight = rng.standard_normal((3, 1, *[taps] * axes)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windows, "_SMALL_PLANE", 0)
+        expected = convolve(x, weight, window, 3)
+    np.testing.assert_array_equal(convolve(x, weight, window, 3), expected)
+
+
+def test_padding_counts_beside_an_infinite_weight():
+    window = window_of(call(pads=(1, 1)), (3,), (3,))
+    weight = np.array([[[np.inf, 1, 1]], [[1, 1, 1]]], np.float32)
+    with np.errstate(invalid="ignore"):
+        result = convolve(np.ones((1, 2, 3), np.float32), weight, window, 2)
+    np.testing.assert_array_equal(result, np.array([[[np.nan, np.inf, np.inf], [2, 3, 2]]], np.float32))
+
+
+def test_pointwise_samples_have_the_bits_of_single_ones():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((5, 8, 6, 7)).astype(np.float32)
+    weight = rng.standard_normal((12, 4, 1, 1)).astype(np.float32)
+    window = window_of(call(), (6, 7), (1, 1))
+    singles = [convolve(x[at : at + 1], weight, window, 2) for at in range(5)]
+    np.testing.assert_array_equal(convolve(x, weight, window, 2), np.concatenate(singles))
