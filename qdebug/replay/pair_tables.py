@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -92,4 +92,9 @@ def _with_all_codes(operand: Operand) -> Operand:
 def look_up_pairs(table: np.ndarray, unit: Unit) -> np.ndarray:
     """Return the result of a unit, in channels-first order, from its table."""
     left, right = (operand.codes.view(np.uint8) for operand in unit.operands)
-    return elementwise(lambda first, second: table[(first.astype(np.uint16) << 8) | second], left, right)
+    return elementwise(partial(_look_up, table), left, right)
+
+
+def _look_up(table: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    index = (first.astype(np.uint16) << 8) | second
+    return np.asarray(np.take(table, index, mode="clip"))  # "clip" skips the check of bounds
