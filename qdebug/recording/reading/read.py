@@ -375,10 +375,10 @@ class FileRecording(Recording, Closable):
             raise not_in_full_error(tensor, sample, step)
         if row is None:
             raise no_values_error(tensor, sample, step, self.names)
-        container, expected = self._open_container(), self._index.expected(row)
-        cached = self._arrays.get(row)
+        container, cached = self._open_container(), self._arrays.get(row)
         if cached is not None:
             return cached
+        expected = self._index.expected(row)
         try:
             array = from_physical(self._read_verified(container, expected, row), expected.dtype)
         except BAD_FILE_ERRORS as exc:
