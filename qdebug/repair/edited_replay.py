@@ -34,6 +34,10 @@ __all__ = ["Change", "EditedReplay", "merge_changes"]
 
 _MAX_COMPARED = 64
 """Maximum number of elements of a tensor that is checked for equality between runs before it is stacked."""
+_SAMPLED = 16
+"""Number of elements of a tensor that are compared with the recorded ones before all of them are."""
+_MAX_CACHED_CONSTANT_BYTES = 1 << 16
+"""Largest constant that is cached."""
 _RunOutputs = tuple[tuple[int, ...], Mapping[str, np.ndarray]]
 """One or several runs, and the outputs of a node in them by name, stacked along the first axis."""
 
@@ -81,10 +85,12 @@ class EditedReplay:
         self, backend: Recording, arithmetic: Arithmetic, on_progress: Callable[[int, int], object] | None = None
     ) -> None:
         self._run, self._arithmetic, self._on_progress = backend, arithmetic, on_progress
+        self._recorded = _RecordedValues(backend)
+        self._real_forms: dict[str, tuple[Node, Mapping[str, int]]] = {}
         self._is_stackable: dict[tuple[str, tuple[bool, ...]], bool] = {}
         self._states = ReplayStates[_ReplayedValues]()
         self._marks: set[int] = set()
-        """Positions of nodes that some change has affected. States are stored before these nodes."""
+        """Positions of nodes that some change affects. States are stored before these nodes."""
         self._shapes: dict[tuple[str, tuple[int, int]], tuple[int, ...]] = {}
         graph = backend.graph
         readers = {name: position for position, node in enumerate(graph.nodes) for name in node.inputs}
@@ -112,7 +118,7 @@ class EditedReplay:
         runs = tuple(places), everything
         self._marks |= digests.keys()
         state = self._states.latest(runs, digests, self._marks)
-        start, values = (0, _ReplayedValues(self._run, places)) if state is None else (state[0], state[1].copy())
+        start, values = (0, _ReplayedValues(self._recorded, places)) if state is None else (state[0], state[1].copy())
         with one_thread(), np.errstate(all="ignore"):
             for position, node in enumerate(graph.nodes[start:], start=start):
                 if self._on_progress is not None:
@@ -165,7 +171,7 @@ class EditedReplay:
 
     def reproduces(self, node: Node, place: tuple[int, int]) -> bool:
         """Return whether a node reproduces its recorded outputs from its recorded inputs; True if it cannot be run."""
-        recorded_values = _ReplayedValues(self._run, [place])
+        recorded_values = _ReplayedValues(self._recorded, [place])
         try:
             with one_thread(), np.errstate(all="ignore"):
                 ((_, computed),) = self._compute_as_recorded(node, recorded_values, (0,))
@@ -193,7 +199,7 @@ class EditedReplay:
 
     def _compute_real(self, node: Node, change: Change, values_so_far: _ReplayedValues, runs: tuple[int, ...]) -> None:
         """Compute a node on real numbers, and store its results as the change requires."""
-        real_node, opset = real_form(node, self._run.graph.opset)
+        real_node, opset = self._real_form(node)
 
         def load(name: str, run: int) -> np.ndarray:
             values = values_so_far.input_of(real_node, name, run)
@@ -223,6 +229,11 @@ class EditedReplay:
             values_so_far.store((run,), {name: quantize(result, quant)})
         else:
             values_so_far.store((run,), {name: result})
+
+    def _real_form(self, node: Node) -> tuple[Node, Mapping[str, int]]:
+        if node.name not in self._real_forms:
+            self._real_forms[node.name] = real_form(node, self._run.graph.opset)
+        return self._real_forms[node.name]
 
     def _compute_runs(
         self, job: _NodeRuns, inputs: Sequence[str], values_so_far: _ReplayedValues
@@ -271,7 +282,7 @@ class EditedReplay:
         varying_names: set[str],
         output_shape: tuple[int, ...],
     ) -> bool:
-        real_node, opset = real_form(node, self._run.graph.opset)
+        real_node, opset = self._real_form(node)
         is_varying = tuple(name in varying_names for name in real_node.inputs)
         if not varying_names.issubset(real_node.inputs):  # a scale or zero point that the run computed varies
             return False
@@ -303,23 +314,81 @@ class _NodeRuns:
     compute: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Sample:
+    """A few elements of a tensor.
+
+    Args:
+        shape: Shape of the tensor.
+        index: Positions of the elements in C order.
+        elements: The elements.
+    """
+
+    shape: tuple[int, ...]
+    index: np.ndarray
+    elements: np.ndarray
+
+
+class _RecordedValues:
+    """Recorded values that many replays read: small constants, and a few elements of each tensor on codes.
+
+    Args:
+        run: The recorded run.
+    """
+
+    def __init__(self, run: Recording) -> None:
+        self.run = run
+        self._constants: dict[str, np.ndarray] = {}
+        self._samples: dict[tuple[str, tuple[int, int]], _Sample | None] = {}
+
+    def constant(self, name: str) -> np.ndarray:
+        """Return a constant. Finding a small one in the file takes longer than reading it, so these are cached."""
+        if name in self._constants:
+            return self._constants[name]
+        if not self.run.has(name):
+            raise KernelError(f"{name!r} was not recorded.")
+        array = self.run.load(name)
+        if array.nbytes <= _MAX_CACHED_CONSTANT_BYTES:
+            self._constants[name] = array
+        return array
+
+    def equals(self, name: str, place: tuple[int, int], array: np.ndarray) -> bool:
+        """Return whether an array equals the recorded one. Most unequal ones differ in the few elements of a sample."""
+        if (name, place) not in self._samples:
+            self._samples[name, place] = self._take_sample(name, place)
+        sample = self._samples[name, place]
+        if sample is None or array.shape != sample.shape or array.dtype != sample.elements.dtype:
+            return False
+        return np.array_equal(array.flat[sample.index], sample.elements) and np.array_equal(
+            self.run.load(name, *place), array
+        )
+
+    def _take_sample(self, name: str, place: tuple[int, int]) -> _Sample | None:
+        try:
+            array = self.run.load(name, *place)
+        except NotRecordedError:
+            return None
+        index = np.linspace(0, max(array.size - 1, 0), min(array.size, _SAMPLED)).astype(np.intp)
+        return _Sample(shape=array.shape, index=index, elements=array.flat[index])
+
+
 class _ReplayedValues:
     """Replayed values of several runs, kept only where they differ from the recording.
 
     Args:
-        run: The recorded run.
+        recorded: The recorded run.
         places: Sample and step of each run.
     """
 
-    def __init__(self, run: Recording, places: Sequence[tuple[int, int]]) -> None:
-        self._run, self.places = run, places
+    def __init__(self, recorded: _RecordedValues, places: Sequence[tuple[int, int]]) -> None:
+        self._recorded, self._run, self.places = recorded, recorded.run, places
         self._stored: dict[str, dict[int, np.ndarray]] = {}
         self._real_values: dict[str, dict[int, np.ndarray]] = {}
         self._extents: set[str] = set()
 
     def copy(self) -> _ReplayedValues:
         """Return the same state, sharing its arrays, which are never modified."""
-        copied_values = _ReplayedValues(self._run, self.places)
+        copied_values = _ReplayedValues(self._recorded, self.places)
         copied_values._stored = {name: dict(runs) for name, runs in self._stored.items()}
         copied_values._real_values = {name: dict(runs) for name, runs in self._real_values.items()}
         copied_values._extents = set(self._extents)
@@ -364,15 +433,8 @@ class _ReplayedValues:
         """Store the values of some runs, except codes equal to the recorded ones, which have no effect downstream."""
         for name, stacked in filter(itemgetter(0), stacked_values.items()):
             for run, array in zip(runs, _split(stacked, len(runs)), strict=True):
-                if array.dtype.kind == "f" or not self._is_recorded(name, run, array):
+                if array.dtype.kind == "f" or not self._recorded.equals(name, self.places[run], array):
                     self._stored.setdefault(name, {})[run] = array
-
-    def _is_recorded(self, name: str, run: int, array: np.ndarray) -> bool:
-        try:
-            recorded_array = self._run.load(name, *self.places[run])
-        except NotRecordedError:
-            return False
-        return recorded_array.dtype == array.dtype and np.array_equal(recorded_array, array)
 
     def drop(self, name: str) -> None:
         """Free a tensor that no later node reads."""
@@ -387,10 +449,11 @@ class _ReplayedValues:
         """Return the current values of a tensor as it was recorded: codes or real values."""
         if run in self._stored.get(name, ()):
             return self._stored[name][run]
-        place = self.places[run] if self.varies(name) else (0, 0)
-        if not self._run.has(name, *place):
+        if not self.varies(name):
+            return self._recorded.constant(name)
+        if not self._run.has(name, *self.places[run]):
             raise KernelError(f"{name!r} was not recorded.")
-        return self._run.load(name, *place)
+        return self._run.load(name, *self.places[run])
 
     def real(self, name: str, run: int) -> np.ndarray:
         """Return the current values of a tensor as real values."""
