@@ -47,10 +47,11 @@ def changed_biases(
     unit_tensors = {tensor: unit.tensor for unit in nodes.units.values() for tensor in unit.tensors}
     biases = {}
     for name, unit in nodes.units.items():
-        real_node, _ = real_form(unit.node, nodes.run.graph.opset)
-        bias, weight = nodes.bias(unit.node), (name, nodes.weight(unit.node))
+        bias = nodes.bias(unit.node)
         if not bias:
             continue
+        weight = name, nodes.weight(unit.node)
+        real_node, _ = real_form(unit.node, nodes.run.graph.opset)
         source = nodes.codes_of(real_node.inputs[0])
         unit_tensor = unit_tensors.get(source, source)
         has_new_scale = name in change.shifts or unit_tensor in change.quants

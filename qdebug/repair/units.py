@@ -63,6 +63,8 @@ class ChangeableNodes:
         self.graphs, self.places = graphs, places
         self._reference_replay, self._backend_replay = graphs.replays.ref, graphs.replays.be
         self._by_tensor = {entry.tensor: entry for entry in plan}
+        self._weights: dict[str, str] = {}
+        self._biases: dict[str, str | None] = {}
 
     @property
     def run(self) -> Recording:
@@ -140,6 +142,11 @@ class ChangeableNodes:
 
     def weight(self, node: Node) -> str:
         """Return the constant factor of a product, or "" if the node is not a product or its weight is not constant."""
+        if node.name not in self._weights:
+            self._weights[node.name] = self._find_weight(node)
+        return self._weights[node.name]
+
+    def _find_weight(self, node: Node) -> str:
         real_node, _ = real_form(node, self.run.graph.opset)
         if not operators.plain(real_node).product:
             return ""
@@ -151,6 +158,11 @@ class ChangeableNodes:
 
         Return None if it adds something that is not a constant with one value per channel.
         """
+        if node.name not in self._biases:
+            self._biases[node.name] = self._find_bias(node)
+        return self._biases[node.name]
+
+    def _find_bias(self, node: Node) -> str | None:
         real_node, _ = real_form(node, self.run.graph.opset)
         name = operators.titled_input(real_node, 2) if operators.of(real_node.op).bias is not None else ""
         if not name:
