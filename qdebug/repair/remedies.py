@@ -166,6 +166,8 @@ class _Trials:
         self._few_places = _spread_places(places, _FEW_SAMPLES, worst_index)
         self._is_exact = bench.fidelity_db() == math.inf
         self._levels_without_edits: dict[int, dict[str, float]] = {}
+        self._gains: dict[tuple[tuple[str, ...], int], dict[str, float]] = {}
+        """Gains by names of edits and number of places."""
 
     def try_few_in_float(self) -> tuple[tuple[int, ...], Remedy] | None:
         """Choose a few nodes to leave in float: the one with the largest share, then greedily by gain.
@@ -173,7 +175,9 @@ class _Trials:
         Shares alone do not suffice: two errors may cancel, and one may hide another.
 
         Returns:
-            The indices of the chosen nodes' faults, in order, and the remedy; None if their combined gain is small.
+            The indices of the first nodes' faults, in this order, and the remedy for those of them that are chosen;
+            None if their combined gain is small. The first nodes include those that add little to the chosen ones: by
+            share alone, a node could follow whose error only cancels another one's.
         """
         number_by_edit, edits, output = (
             dict[str, int](),
@@ -186,21 +190,18 @@ class _Trials:
             for edit in float_edits:
                 number_by_edit.setdefault(edit.name, number)
                 edits[edit.name] = edit
-        gains_of_sets = dict[tuple[str, ...], dict[str, float]]()
 
         def gain_of(names: Sequence[str]) -> float:
-            gains_of_sets[tuple(names)] = self._measure_gains(names, self._places)
-            return gains_of_sets[tuple(names)].get(output, -math.inf)
+            return self._measure_gains(names, self._places).get(output, -math.inf)
 
-        chosen_names = (
-            _choose_greedily([*number_by_edit][:_MAX_TRIED_IN_FLOAT], gain_of, CONTRIBUTORS_NAMED)
-            if len(number_by_edit) > 1
-            else []
-        )
-        gains = gains_of_sets.get(tuple(chosen_names), {})
+        if len(number_by_edit) < 2:
+            return None
+        candidates = [*number_by_edit][:_MAX_TRIED_IN_FLOAT]
+        names, count = _order_greedily(candidates, gain_of, CONTRIBUTORS_NAMED)
+        chosen_names = names[:count]
+        gains = self._measure_gains(chosen_names, self._places)
         if gains.get(output, 0.0) < REMEDY_MIN_GAIN:
             return None
-        count = len(chosen_names)
         remedy = self._make_remedy(
             ", ".join(chosen_names),
             _EDIT_TITLES["float"] if count == 1 else f"the first {count} nodes in float",
@@ -209,7 +210,7 @@ class _Trials:
             command=f"qdebug repair {_PAIR} --kinds float" + (f" --max-edits {count}" if count > 1 else ""),
             nodes=count,
         )
-        return tuple(number_by_edit[name] for name in chosen_names), remedy
+        return tuple(number_by_edit[name] for name in names), remedy
 
     def find_remedies(self, allowed_numbers: Collection[int] | None = None) -> Iterator[_NumberedRemedy]:
         """Yield the remedies of each examined fault.
@@ -287,12 +288,16 @@ class _Trials:
 
     def _measure_gains(self, names: Sequence[str], places: Sequence[tuple[int, int]]) -> dict[str, float]:
         """Return the gain in SQNR of each output from the given edits, in dB, without unknown gains."""
-        try:
-            levels_before, levels_after = self._measure_levels(names, places)
-        except QdebugError:
-            return {}
-        gains = {name: level - levels_before[name] for name, level in levels_after.items() if name in levels_before}
-        return {name: gain for name, gain in gains.items() if not math.isnan(gain)}  # inf: the output becomes identical
+        key = tuple(names), len(places)
+        if key not in self._gains:
+            try:
+                levels_before, levels_after = self._measure_levels(names, places)
+            except QdebugError:
+                levels_before, levels_after = {}, {}
+            gains = {name: level - levels_before[name] for name, level in levels_after.items() if name in levels_before}
+            # inf: the output becomes identical
+            self._gains[key] = {name: gain for name, gain in gains.items() if not math.isnan(gain)}
+        return self._gains[key]
 
     def _measure_levels(
         self, names: Sequence[str], places: Sequence[tuple[int, int]]
@@ -313,22 +318,25 @@ class _Trials:
         return levels_before, levels_after
 
 
-def _choose_greedily(names: Sequence[str], gain_of: Callable[[Sequence[str]], float], max_names: int) -> list[str]:
-    """Choose a few names: the first one, then repeatedly the one that gains most in addition to those chosen.
+def _order_greedily(
+    names: Sequence[str], gain_of: Callable[[Sequence[str]], float], max_names: int
+) -> tuple[list[str], int]:
+    """Order a few names: the first one, then repeatedly the one that gains most in addition to those before it.
 
-    Two names may gain only together, so names that add little are left out at the end, and none before.
+    Returns:
+        The names, and how many of them to choose. Two names may gain only together, so names that add little are left
+        out at the end, and none before.
     """
-    chosen_names, candidates = [names[0]], [*names[1:]]
-    prefix_gains = [gain_of(chosen_names)]
-    while candidates and len(chosen_names) < max_names:
-        gains = {name: gain_of([*chosen_names, name]) for name in candidates}
+    first_name, *candidates = names
+    ordered_names, prefix_gains = [first_name], [gain_of([first_name])]
+    while candidates and len(ordered_names) < max_names:
+        gains = {name: gain_of([*ordered_names, name]) for name in candidates}
         ranked = sorted(candidates, key=gains.__getitem__, reverse=True)
-        chosen_names.append(ranked[0])
+        ordered_names.append(ranked[0])
         prefix_gains.append(gains[ranked[0]])
         candidates = ranked[1:]
     best = max(prefix_gains)
-    count = next(count for count, gain in enumerate(prefix_gains, 1) if gain > best - REMEDY_MIN_GAIN)
-    return chosen_names[:count]
+    return ordered_names, next(count for count, gain in enumerate(prefix_gains, 1) if gain > best - REMEDY_MIN_GAIN)
 
 
 def _spread_places(places: Sequence[tuple[int, int]], max_places: int, worst_index: int) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from qdebug import data
 from qdebug.compare.result.limits import Limits
 from qdebug.model.thresholds.verdict import REMEDY_MIN_GAIN
 from qdebug.repair.edit_bench import EditBench
-from qdebug.repair.remedies import _choose_greedily, with_remedies
+from qdebug.repair.remedies import _order_greedily, with_remedies
 from qdebug.running.demo import run_demo
 from qdebug.session import DiffSession, open_recording
 
@@ -104,14 +104,15 @@ def test_nothing_is_tried_where_all_is_well():
 
 
 @pytest.mark.parametrize(
-    ("gains", "chosen"),
+    ("gains", "order", "count"),
     [
-        ({"a": 2.0, "ab": 3.0, "ac": 9.0, "ad": 5.0, "acd": 9.2, "acb": 9.1}, ["a", "c"]),
-        ({"a": 2.0, "ab": 3.0, "ac": 9.0, "ad": 5.0, "acd": 11.0, "acb": 9.1}, ["a", "c", "d"]),
-        ({"a": 8.8, "ab": 3.0, "ac": 9.0, "ad": 5.0, "acd": 9.2, "acb": 9.1}, ["a"]),
-        ({"a": 8.5, "ab": 8.4, "ac": 9.0, "ad": 6.0, "acb": 9.1, "acd": 14.2}, ["a", "c", "d"]),
+        ({"a": 2.0, "ab": 3.0, "ac": 9.0, "ad": 5.0, "acd": 9.2, "acb": 9.1}, "acd", 2),
+        ({"a": 2.0, "ab": 3.0, "ac": 9.0, "ad": 5.0, "acd": 11.0, "acb": 9.1}, "acd", 3),
+        ({"a": 8.8, "ab": 3.0, "ac": 9.0, "ad": 5.0, "acd": 9.2, "acb": 9.1}, "acd", 1),
+        ({"a": 8.5, "ab": 8.4, "ac": 9.0, "ad": 6.0, "acb": 9.1, "acd": 14.2}, "acd", 3),
+        ({"a": 2.0, "ab": 3.0, "ac": 12.0, "ad": 5.0, "acd": 11.8, "acb": 5.0}, "acd", 2),
     ],
-    ids=["two", "three", "one", "two that gain only together"],
+    ids=["two", "three", "one", "two that gain only together", "a third one that harms least"],
 )
-def test_nodes_that_add_little_are_not_left_in_float(gains, chosen):
-    assert _choose_greedily("abcd", lambda names: gains["".join(names)], 3) == chosen
+def test_nodes_are_ordered_by_what_they_add_and_those_that_add_little_are_not_chosen(gains, order, count):
+    assert _order_greedily("abcd", lambda names: gains["".join(names)], 3) == (list(order), count)
