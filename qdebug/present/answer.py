@@ -310,17 +310,21 @@ def remedy_to_try(result: RunComparison, fault: Diagnosis) -> Remedy | None:
     return max(remedies, key=lambda remedy: gain_of(remedy, fault), default=None)
 
 
-def left_in_float(result: RunComparison) -> tuple[float, int] | None:
-    """Return the share of the error that is left if the first nodes are in float, and their number.
+def left_in_float(result: RunComparison) -> tuple[float, int, str] | None:
+    """Return the share of the error that is left if the first nodes are in float, their number, and a label.
 
-    Returns None if this was not tried.
+    Returns None if this was not tried. If a node is beyond its limit, one node in float is no answer to the verdict.
     """
-    groups = (remedy for fault in result.diagnosis for remedy in fault.remedies if (remedy.nodes or 0) > 1)
-    in_float = next((remedy for remedy in groups if remedy.edit.startswith("float ")), None)
-    if in_float is None:
+    remedies = (remedy for fault in result.diagnosis for remedy in fault.remedies if remedy.edit.startswith("float "))
+    in_float = max(remedies, key=lambda remedy: remedy.nodes or 0, default=None)
+    if in_float is None or not in_float.nodes:
         return None
+    is_first = in_float in result.diagnosis[0].remedies
+    if in_float.nodes == 1 and not (is_first and result.status is Status.ACCUMULATED):
+        return None
+    nodes_text = "is" if in_float.nodes == 1 else f"{in_float.nodes} are"
     gain = in_float.gain_db.get(shared_output(result), 0.0)
-    return 10 ** (-gain / 10), in_float.nodes or 0
+    return 10 ** (-gain / 10), in_float.nodes, f"left if the first {nodes_text} in float"
 
 
 def advice_line(result: RunComparison) -> str:

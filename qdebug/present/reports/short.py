@@ -178,7 +178,7 @@ def _remaining_share(result: RunComparison) -> tuple[float, str] | None:
     """Return the share of the error that the named nodes do not explain, or else their combined share, with a label."""
     in_float = left_in_float(result)
     if in_float is not None:
-        return in_float[0], f"left if the first {in_float[1]} are in float"
+        return in_float[0], in_float[2]
     together = result.verdict.together
     if together is None or together.left is None:
         return None

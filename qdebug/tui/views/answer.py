@@ -337,12 +337,12 @@ def _share_title(scene: Scene, width: int, part_text: str) -> str:
 
 
 def _left_line(scene: Scene) -> tuple[int, str] | None:
-    """Return the number of nodes that were tried in float together, and a line on the share that is left."""
+    """Return the number of the first nodes that were tried in float, and a line on the share that is left."""
     left = None if scene.result is None else left_in_float(scene.result)
     if left is None:
         return None
-    share, count = left
-    return count, f"{'':{_CELLS_BEFORE_NAME - 8}}{share_text(share).rjust(6)}  left if the first {count} are in float"
+    share, count, label = left
+    return count, f"{'':{_CELLS_BEFORE_NAME - 8}}{share_text(share).rjust(6)}  {label}"
 
 
 def _best_remedy(fault: Diagnosis) -> str:

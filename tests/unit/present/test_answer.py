@@ -12,6 +12,7 @@ from qdebug.present.answer import (
     advice_line,
     gain_of,
     headline,
+    left_in_float,
     level_change,
     node_title,
     remedy_line,
@@ -188,3 +189,22 @@ def test_the_gain_of_an_edit_is_that_of_the_output_that_the_fault_spoils():
     )  # fmt: skip
     assert gain_of(remedy, fault) == 36.9
     assert gain_of(remedy, replace(fault, share={})) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("status", "index", "nodes", "label"),
+    [
+        (Status.ACCUMULATED, 0, 1, "left if the first is in float"),
+        (Status.ACCUMULATED, 0, 2, "left if the first 2 are in float"),
+        (Status.ACCUMULATED, 1, 1, None),
+        (Status.DIVERGED, 0, 1, None),
+    ],
+)
+def test_the_share_that_is_left_is_that_of_the_first_nodes_in_float(made, status, index, nodes, label):
+    gains = (OutputGain(output="p", db=10.0),)
+    remedy = Remedy(edit="float n", what="float", gains=gains, samples=2, cost="no cost", command="", nodes=nodes)
+    faults = [fault(share={"p": 0.9}), fault(share={"p": 0.1})]
+    faults[index] = replace(faults[index], remedies=(remedy,))
+    result = replace(made.result([made.node(0)], status=status), diagnosis=tuple(faults))
+    left = left_in_float(result)
+    assert left == (None if label is None else (pytest.approx(0.1), nodes, label))
