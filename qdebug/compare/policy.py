@@ -502,8 +502,8 @@ def _contributions_clause(
         text = f" Costliest node, with the output's SQNR if only that node had an error: {contributors_text}"
     together = contributing.together if len(counting) > 1 else None
     if together is not None:
+        # Not `without_db`, which subtracts two errors: it reads as the output with these nodes left in float.
         text += f"; if only these nodes had errors: {_db_text(together.sqnr_db, floor)} dB"
-        text += f"; if these nodes had no errors: {_db_text(together.without_db, floor)} dB"
     text += f".{_worst_sample_clause(short_outputs, exact[0].output, floor)}"
     return text + (f" The contribution of {plural(unknown, 'more node')} is not known: {why}." if unknown else "")
 

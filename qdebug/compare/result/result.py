@@ -176,7 +176,8 @@ class Together(JsonObject):
     Args:
         nodes: The backend nodes.
         sqnr_db: SQNR of the output in dB with only the errors of these nodes.
-        without_db: SQNR of the output in dB after subtracting their effect.
+        without_db: SQNR of the output in dB after subtracting from its error the error that these nodes cause alone. If
+            errors amplify or hide each other, leaving the nodes in float gives another SQNR; see `try` of a diagnosis.
         left: Power of the remaining output error, divided by the power of the whole error. None for an output without
             error.
     """

@@ -7,7 +7,15 @@ from qdebug.compare.align.pairs import Match, Side, Unmatched, UnmatchedKind
 from qdebug.compare.policy import shortcomings, verdict
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.compare.result.limits import Limits
-from qdebug.compare.result.result import Contributions, Contributor, Coverage, NodeResult, SampleResult, Status
+from qdebug.compare.result.result import (
+    Contributions,
+    Contributor,
+    Coverage,
+    NodeResult,
+    SampleResult,
+    Status,
+    Together,
+)
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Fidelity, Graph, Node, QuantParams, RunInfo
 from qdebug.numerics.stats import ErrorStats
@@ -146,6 +154,27 @@ def test_the_worst_sample_is_that_of_the_output_whose_contributions_are_shown():
     both = {"output": worst, "short": (worst, shown)}
     assert verdict(ResultTable([shown, worst]), (), **both).worst_sample == 2
     assert verdict(ResultTable([shown, worst]), (), contributing=contributing, **both).worst_sample == 1
+
+
+def test_no_figure_is_given_for_an_output_without_the_errors_of_nodes_that_nothing_replayed_without():
+    """The difference of two errors is no such figure: errors amplify and hide each other."""
+    rows = nodes(Status.WITHIN, Status.WITHIN)
+    made = tuple(
+        Contributor(node=row.node, tensor=row.tensor, output="t1", sqnr_db=level, how="exact")
+        for row, level in zip(rows, (9.0, 10.0), strict=True)
+    )
+    together = Together(nodes=("n0", "n1"), sqnr_db=6.5, without_db=26.2, left=0.04)
+    output = with_sqnr(rows[1], 5.0)
+    summed = verdict(
+        ResultTable([rows[0], output]),
+        (),
+        graph=Graph([Node(name="n1", op="Conv", inputs=("t0",), outputs=("t1",))], outputs=("t1",)),
+        short=(output,),
+        floor=20.0,
+        contributing=Contributions(nodes=made, together=together),
+    )
+    assert "'n0' 9 dB, 'n1' 10 dB; if only these nodes had errors: 6.5 dB." in summed.sentence
+    assert "26.2" not in summed.sentence
 
 
 def test_where_nothing_was_compared_nothing_is_praised():
