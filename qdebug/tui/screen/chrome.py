@@ -199,15 +199,20 @@ def _advice_lines(result: RunComparison, fault: Diagnosis | None, width: int) ->
         return []
     from qdebug.present.answer import advice_line, gain_of, node_title, remedy_line, remedy_to_try
 
-    fault = fault or result.diagnosis[0]
-    best = remedy_to_try(result, fault)
+    first = fault or result.diagnosis[0]
+    edited, best = first, remedy_to_try(result, first)
     if best is None:
-        gains = [(gain_of(remedy, each), remedy) for each in result.diagnosis for remedy in each.remedies]
-        _, best = max(gains, key=lambda gain: gain[0], default=(0.0, None))
-    lines = [("why", f"{node_title(fault, limit=_FAULT_NAME_WIDTH)}: {safe_text(fault.why, limit=_MAX_TEXT_LENGTH)}")]
-    advice = advice_line(result) if best is None else remedy_line(best, result, max_outputs=1)
-    if best is not None and cell_len(advice) > width:
-        advice = remedy_line(best, result, max_outputs=1, is_brief=True)
+        gains = [(gain_of(remedy, each), each, remedy) for each in result.diagnosis for remedy in each.remedies]
+        _, edited, best = max(gains, key=lambda gain: gain[0], default=(0.0, first, None))
+    lines = [("why", f"{node_title(first, limit=_FAULT_NAME_WIDTH)}: {safe_text(first.why, limit=_MAX_TEXT_LENGTH)}")]
+    if best is None:
+        advice = advice_line(result)
+    else:  # "this node" would be that under the cursor
+        is_elsewhere = best.nodes == 1 and edited is not fault
+        owner = f"{node_title(edited, limit=_FAULT_NAME_WIDTH)}: " if is_elsewhere else ""
+        versions = (remedy_line(best, result, max_outputs=1, is_brief=is_brief) for is_brief in (False, True))
+        advice, brief_advice = (f"{owner}{line}" for line in versions)
+        advice = advice if cell_len(advice) <= width else brief_advice
     return [*lines, ("try", advice)] if advice else lines
 
 

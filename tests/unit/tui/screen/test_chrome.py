@@ -284,6 +284,35 @@ def test_what_to_try_fits_80_columns_with_its_cost(make_scene, outputs, gain, co
     assert cost in whole
 
 
+def test_what_to_try_names_the_node_unless_the_cursor_is_on_it(make_scene):
+    """The line belongs to the row of the cursor, so an edit of another node must not read as one of this node."""
+    scene = make_scene(row=9)
+    rows = scene.table.rows
+    tried = Remedy(
+        edit="per-channel", what="per-channel weights", gains=(OutputGain(output="y", db=7.8),), samples=8,
+        cost="512 bytes", command="", nodes=1,
+    )  # fmt: skip
+    faults = tuple(
+        Diagnosis(
+            fault=FaultClass.QUANTIZATION, kind=None, node=rows[at].node, op=rows[at].op, tensor=rows[at].tensor,
+            model_node=None, why="one scale", share={"y": 0.5}, remedies=(tried,) if at == 7 else (),
+        )
+        for at in (7, 4)
+    )  # fmt: skip
+    result = replace(scene.result, diagnosis=faults)
+    scene.table.conclude(result)
+    now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=result, failure=None)
+
+    def line_to_try(row):
+        scene.navigator.go(row)
+        return words(verdict_lines(now, 120, 5, UNICODE)[-1:]).split(maxsplit=1)[1]
+
+    owner = rows[7].node
+    assert line_to_try(7).startswith("per-channel weights")
+    for row in (4, 9):
+        assert line_to_try(row).startswith(f"{owner}: per-channel weights"), "the edit of another row"
+
+
 def test_the_first_screen_has_the_line_of_outputs_of_the_report(make_scene):
     scene = make_scene()
     node = scene.result.nodes[9]
