@@ -86,12 +86,19 @@ def command(words: Sequence[str], scene: Scene, view: ScreenId) -> str:
         scene: The state of the screen.
         view: The screen.
     """
-    arguments = [*words, "--node", scene.plan_row.node or scene.plan_row.tensor, "--screen", str(view)]
+    arguments = [*words, "--node", _name_of_row(scene), "--screen", str(view)]
     if scene.navigator.sample is not None:
         arguments += ["--sample", str(scene.navigator.sample)]
     if scene.navigator.filter:
         arguments += ["--filter", scene.navigator.filter]
     return shell.command(*arguments)
+
+
+def _name_of_row(scene: Scene) -> str:
+    """Return the name that leads to the row: that of the node or, for another output of the node, of the tensor."""
+    plan_row = scene.plan_row
+    names = [name for name in (plan_row.node, plan_row.tensor, plan_row.reference_tensor) if name]
+    return next((name for name in names if scene.table.find(name) == scene.row), names[0])
 
 
 def suggested_name(scene: Scene, view: ScreenId) -> str:

@@ -62,6 +62,17 @@ def test_the_command_shows_the_same_screen(make_scene):
     assert said.endswith("--sample 2 --filter 'sqnr<20 | row=0'")
 
 
+def test_the_command_leads_to_the_row_of_the_second_output_of_a_node(make_scene):
+    scene = make_scene()
+    first = scene.table.rows[9]
+    second = replace(first, tensor=f"{first.tensor}_2")
+    scene.table.rows = [second if row is scene.table.rows[10] else row for row in scene.table.rows]
+    scene.navigator.go(10)
+    assert f"--node {second.tensor} " in exports.command(["qdebug", "tui"], scene, ScreenId.TENSOR)
+    scene.navigator.go(9)
+    assert f"--node {first.node} " in exports.command(["qdebug", "tui"], scene, ScreenId.TENSOR)
+
+
 def test_a_hostile_name_in_the_command_is_harmless(make_scene):
     said = exports.command(["qdebug"], make_scene(names=("\x1b[2J$(rm -rf /);'x",), row=0), ScreenId.TENSOR)
     assert "\x1b" not in said
