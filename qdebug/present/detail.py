@@ -16,7 +16,15 @@ from qdebug.numerics.metric_table import metric
 from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 from qdebug.present import numbers
-from qdebug.present.rows import ERROR_METRICS, SCALE_TITLE, judged_words, kind_title, metric_title, position
+from qdebug.present.rows import (
+    ERROR_METRICS,
+    SCALE_TITLE,
+    clipping_words,
+    judged_words,
+    kind_title,
+    metric_title,
+    position,
+)
 from qdebug.present.surroundings import Surroundings
 from qdebug.present.text import safe_text
 
@@ -194,6 +202,9 @@ def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
     verdict_text = judged_words(result)
     if verdict_text is not None:
         facts.append(("arithmetic part", verdict_text))
+    clipping_text = clipping_words(result)
+    if clipping_text is not None:
+        facts.append(("clipping", clipping_text))
     if result.precision is not None:
         facts.append(("digits", precision_sentence(result.precision)))
     if result.relative_gain is not None:

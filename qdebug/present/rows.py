@@ -32,6 +32,7 @@ __all__ = [
     "NodeRow",
     "RowChoice",
     "badness",
+    "clipping_words",
     "columns",
     "judged_brief",
     "judged_cell",
@@ -332,9 +333,23 @@ def judged_words(result: NodeResult) -> str | None:
     """
     if result.judged is None:
         return None
-    text = _verdict_text(result.judged, " {unit}, limit ", "the rounding bound")
+    return _verdict_text(result.judged, " {unit}, limit ", "the rounding bound")
+
+
+def clipping_words(result: NodeResult) -> str | None:
+    """Return how much clipping cuts off the backend's own results, in full words, or None without clipping.
+
+    The reference's values may all be in range nevertheless: on the backend's inputs, the node computes other values.
+
+    Args:
+        result: The comparison.
+    """
     clipping = _clipping_cell(result.clipping)
-    return f"{text}; {clipping.text} from clipping" if clipping.value else text
+    if not clipping.value:
+        return None
+    rails = result.saturation
+    contrast = "; all values of the reference are in range" if rails is not None and not rails.clipped else ""
+    return f"cuts up to {clipping.text.removeprefix('+')} off the backend's own results{contrast}"
 
 
 def _verdict_text(verdict: Judged, separator: str, bound: str) -> str:

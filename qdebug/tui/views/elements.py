@@ -48,6 +48,8 @@ class ElementCursor:
         self.form = "real"
         self._tensor_key: tuple[object, ...] = ()
         self._waits_for_worst = False  # whether to go to the worst element once it is known
+        self._sample_of_worst: int | None = None
+        """The sample whose worst element the cursor went to by itself; None once the user has moved it."""
         self._awaited_element: tuple[tuple[object, ...], str | None] | None = None
         """The tensor, and the element to go to once it is read: its index as text, or None for the next clipped one."""
 
@@ -84,11 +86,15 @@ class ElementCursor:
         """Adjust the index to a tensor of this shape: at the worst element once that is known, else at the first."""
         key = (*scene.row_key, shape)
         if key != self._tensor_key or len(self.index) != len(shape):
-            self._tensor_key, self._waits_for_worst = key, True
+            self._tensor_key, self._waits_for_worst, self._sample_of_worst = key, True, None
             self.index = (0,) * len(shape)
-        worst = () if scene.ready is None else scene.ready.worst
-        if self._waits_for_worst and worst:
-            self._waits_for_worst = False
+        if scene.ready is None or not scene.ready.worst:
+            return
+        sample = scene.ready.values_sample
+        # Until the user chooses one, the verdict may choose another sample.
+        is_of_other_sample = scene.navigator.sample is None and self._sample_of_worst not in {None, sample}
+        if self._waits_for_worst or is_of_other_sample:
+            self._waits_for_worst, self._sample_of_worst = False, sample
             self.index = next(iter(_worst_positions(scene, shape)), self.index)
 
     def shown_element(self, scene: Scene | None, view: View | None) -> ShownElement:
@@ -106,7 +112,7 @@ class ElementCursor:
 
     def go_to_index(self, index: tuple[int, ...]) -> str:
         """Go to an element of the current tensor."""
-        self.index, self._waits_for_worst = index, False
+        self.index, self._waits_for_worst, self._sample_of_worst = index, False, None
         return ""
 
     def move_along(self, scene: Scene, axis: int, distance: int) -> str:
@@ -130,15 +136,13 @@ class ElementCursor:
             return (
                 f"dimension {dimension} {'ends' if distance > 0 else 'begins'} here, it has {shape[dimension]} entries"
             )
-        self.index = (*self.index[:dimension], target, *self.index[dimension + 1 :])
-        self._waits_for_worst = False
-        return ""
+        return self.go_to_index((*self.index[:dimension], target, *self.index[dimension + 1 :]))
 
     def rank(self, scene: Scene) -> str:
         """Return which of the worst elements the cursor is on; "" if it is on none, or if they are unknown."""
         statistics = self.statistics(scene)
         places = [] if statistics is None or scene.ready is None else _worst_positions(scene, statistics.shape)
-        return f"worst {places.index(self.index) + 1} of {len(places)}" if self.index in places else ""
+        return _rank_text(scene, places.index(self.index), len(places)) if self.index in places else ""
 
     def next_worst(self, scene: Scene, direction: int) -> str:
         """Go to the next or previous worst element."""
@@ -154,13 +158,10 @@ class ElementCursor:
                 return "no element differs"
             return Provisional("the worst elements are still being looked for", Until.ELEMENTS)
         rank = places.index(self.index) + direction if self.index in places else 0
-        self.index = places[rank % len(places)]
-        message = f"worst element {rank % len(places) + 1} of {len(places)}"
-        if scene.navigator.steps > 1:
-            first = scene.ready.worst[0].step
-            other_step_text = "" if first == scene.navigator.step else f"; the worst of all is in step {first}"
-            message += f" in step {scene.navigator.step}{other_step_text}"
-        return message
+        self.go_to_index(places[rank % len(places)])
+        first_step = scene.ready.worst[0].step
+        other_step_text = "" if first_step == scene.navigator.step else f"; the worst of all is in step {first_step}"
+        return f"{_rank_text(scene, rank % len(places), len(places))}{other_step_text}"
 
     def next_clipped(self, scene: Scene) -> str:
         """Go to the next element whose reference the backend's codes cannot represent."""
@@ -198,7 +199,7 @@ class ElementCursor:
         index = tuple(number + size if number < 0 else number for number, size in zip(positions, shape, strict=True))
         if not _is_inside(index, shape):
             return f"outside of {'x'.join(map(str, shape))}"
-        self.index, self._waits_for_worst = index, False
+        self.go_to_index(index)
         return f"element {position(index)}"
 
     def next_form(self, scene: Scene) -> str | None:
@@ -383,6 +384,12 @@ def _worst_positions(scene: Scene, shape: tuple[int, ...]) -> list[tuple[int, ..
     worst = () if scene.ready is None else scene.ready.worst
     step = scene.navigator.step
     return [element.index for element in worst if element.step == step and _is_inside(element.index, shape)]
+
+
+def _rank_text(scene: Scene, rank: int, count: int) -> str:
+    """Return the rank of an element among the worst ones, which are those of the sample and step that is shown."""
+    place_text = _place_text(scene)
+    return f"element {rank + 1} of the {count} worst" + (f" in {place_text}" if place_text else "")
 
 
 def _clipped_elsewhere_text(scene: Scene) -> str:

@@ -47,9 +47,15 @@ __all__ = ["MendView"]
 
 _MIN_LIST_LINES = 5
 """Minimum number of lines for the list of edits, including its heading."""
+_MIN_LINES_ABOVE = 3
+"""Number of lines above the list that are always shown: the node, and the worst output with its titles."""
+_MIN_ROOMY_WIDTH = 60
+"""Width from which the table of edits has all columns."""
 _OPTIONAL_COLUMNS = ("op", "bytes")
 _OUTPUT_WIDTH = 12
 """Cells for the name of the output in the heading of the gains."""
+_INSTEAD = "instead"
+"""Word before the gain of an edit that would replace a chosen one: the gain is the difference between the two."""
 _EDIT_START = re.compile(r", (?=float )")
 """Separator between the names of a set of edits: a node's name may contain a comma."""
 _STOP_REASON = "the edits were chosen in the terminal, without a search for others"
@@ -143,14 +149,21 @@ class MendView(DrawnView):
             if remaining and edit not in remaining:
                 self._current_name = remaining[min(index, len(remaining) - 1)].name
             return f"{name} is no longer chosen"
-        replaced_edits = [
-            rival for rival in edits if rival.name in marks and (edit.replaces(rival) or rival.replaces(edit))
-        ]
+        replaced_edits = self._replaced_edits(scene, edit)
         replaced_names = {rival.name for rival in replaced_edits}
         marks[:] = [*(rival for rival in marks if rival not in replaced_names), edit.name]
         if replaced_edits:
             return f"{name}, in the place of {', '.join(safe_text(rival.name, limit=40) for rival in replaced_edits)}"
         return f"{name}: {_kind_text(edit)}"
+
+    def _replaced_edits(self, scene: Scene, edit: Edit) -> list[Edit]:
+        """Return the marked edits that an unmarked edit would replace."""
+        marked_names = {*self._marked_names(scene)}
+        return [
+            rival
+            for rival in self._listed_edits(scene)
+            if rival.name in marked_names - {edit.name} and (edit.replaces(rival) or rival.replaces(edit))
+        ]
 
     def try_best(self, scene: Scene) -> str:
         """Mark the suggested edits or the one that helps most, now or once they are known."""
@@ -205,7 +218,7 @@ class MendView(DrawnView):
         if best_gain < REMEDY_MIN_GAIN:
             more = "more " if any(edit.name in marked_names for edit in facts.edits) else ""
             node = safe_text(facts.node, limit=40)
-            return f"no {more}edit of {node} helps: the best is {best.kind}, {best_gain:+.2f} dB"
+            return f"no {more}edit of {node} helps: the best is {best.kind}, {_gain_text(best_gain)} dB"
         self._current_name = best.name
         return self.mark(scene)
 
@@ -285,19 +298,22 @@ class MendView(DrawnView):
         return ["qdebug", "repair", *files, "--resume", str(path)] if text_in_file == text.rstrip() else None
 
     def table(self, scene: Scene) -> Table | None:
-        """Return the edits with their costs."""
+        """Return the edits with their costs, and the chosen edits that each would replace."""
         marked_names = {*self._marked_names(scene)}
-        lines = [
-            (edit.name in marked_names, *edit.to_dict().values(), self._gain(scene, edit))
-            for edit in self._listed_edits(scene)
-        ]
-        return ("chosen", "kind", "node", "op", "tensor", "reference_node", "macs", "bytes", "gain_db"), lines
+        lines = []
+        for edit in self._listed_edits(scene):
+            rivals = [] if edit.name in marked_names else self._replaced_edits(scene, edit)
+            replaced_text = ", ".join(rival.name for rival in rivals)
+            gain = self._gain(scene, edit)
+            lines.append((edit.name in marked_names, *edit.to_dict().values(), replaced_text, gain))
+        titles = ("chosen", "kind", "node", "op", "tensor", "reference_node", "macs", "bytes", "instead_of", "gain_db")
+        return titles, lines
 
     # Drawing
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the outputs with the marked edits, and the list of edits."""
-        edits, marked_names = self._listed_edits(scene), {*self._marked_names(scene)}
+        edits = self._listed_edits(scene)
         index = self._current_index(edits)
         min_lines = min(len(edits) + 1, _MIN_LIST_LINES)
         lines_below = self._description_lines(scene, width)
@@ -307,18 +323,8 @@ class MendView(DrawnView):
         lines_above = [
             heading(scene, width, title),
             *self._output_lines(scene, width, height - 1 - min_lines - len(lines_below)),
-        ]
-        from qdebug.present.reports.repair import EDIT_TITLES, edit_cells
-
-        grid = Grid(
-            titles=("", *EDIT_TITLES, _gain_title(scene)),
-            rows=[
-                ("[x]" if edit.name in marked_names else "[ ]", *edit_cells(edit), self._gain_cell(scene, edit))
-                for edit in edits
-            ],
-            right=frozenset({4, 5, 6}),
-            names=frozenset({2}),
-        )
+        ][: max(height - min_lines, _MIN_LINES_ABOVE)]
+        grid = self._edit_grid(scene, edits, width)
         header, *rows = grid_lines(grid, scene, width, cursor=index, optional_titles=_OPTIONAL_COLUMNS)
         if not rows:
             return [*lines_above, *paragraph(_no_edits_text(scene), scene, width), *lines_below]
@@ -329,6 +335,26 @@ class MendView(DrawnView):
             len(lines_above) + 1 + line: edits[number].name for line, number in enumerate(visible_range)
         }
         return [*lines_above, header, *rows[visible_range.start : visible_range.stop], *lines_below]
+
+    def _edit_grid(self, scene: Scene, edits: Sequence[Edit], width: int) -> Grid:
+        """Return the table of edits; in a narrow terminal, only their gains."""
+        from qdebug.present.reports.repair import EDIT_TITLES, edit_cells
+
+        facts, marked_names = _facts(scene), self._marked_names(scene)
+        boxes = ["[x]" if edit.name in marked_names else "[ ]" for edit in edits]
+        if width >= _MIN_ROOMY_WIDTH:
+            rows = [
+                (box, *edit_cells(edit), self._gain_cell(scene, edit)) for box, edit in zip(boxes, edits, strict=True)
+            ]
+            titles = ("", *EDIT_TITLES, _gain_title(scene))
+            return Grid(titles=titles, rows=rows, right=frozenset({4, 5, 6}), names=frozenset({2}))
+        names = [
+            edit.kind if facts is not None and edit in facts.edits else f"{edit.kind} of {edit_cells(edit)[1]}"
+            for edit in edits
+        ]
+        gains = [self._gain_cell(scene, edit) for edit in edits]
+        rows = list(zip(boxes, gains, names, strict=True))
+        return Grid(titles=("", "gain dB", "edit"), rows=rows, right=frozenset({1}), names=frozenset({2}))
 
     def _output_lines(self, scene: Scene, width: int, max_lines: int) -> list[Line]:
         """Draw the effect on the outputs (the worst ones if not all fit), and the progress of the replay."""
@@ -353,7 +379,8 @@ class MendView(DrawnView):
         elif effect is not None and facts.fidelity_db is not None:
             from qdebug.present.reports.repair import faithful_words
 
-            fidelity_text = _replay_difference(scene) or faithful_words(facts.fidelity_db)
+            # Unlike those of `qdebug repair`, the gains of this screen do not include the replay's own difference.
+            fidelity_text = _replay_difference(scene) or faithful_words(facts.fidelity_db).partition("; ")[0]
             message = f"replayed in {numbers.number(effect.seconds)} s a sample; {fidelity_text}"
         progress_lines = paragraph(message, scene, width, "accent" if ready.activity else "muted")
         if effect is None:
@@ -387,7 +414,8 @@ class MendView(DrawnView):
             right=frozenset({1, 2, 3}),
             names=frozenset({0}),
         )
-        return [*grid_lines(grid, scene, width), *more_lines, *progress_lines]
+        # Without room for both, the outputs with the edits are shown.
+        return [*grid_lines(grid, scene, width, optional_titles=("recorded",)), *more_lines, *progress_lines]
 
     def _gain(self, scene: Scene, edit: Edit) -> float | None:
         """Return the gain of an edit on top of the marked ones, or on top of the others; None if unknown."""
@@ -398,7 +426,8 @@ class MendView(DrawnView):
         gain = self._gain(scene, edit)
         if gain is None:
             return ""
-        return numbers.MISSING if math.isnan(gain) else f"{gain:+.2f}"
+        is_instead = edit.name not in self._marked_names(scene) and self._replaced_edits(scene, edit)
+        return f"{_INSTEAD} {_gain_text(gain)}" if is_instead else _gain_text(gain)
 
     def _description_lines(self, scene: Scene, width: int) -> list[Line]:
         """Return the description of the selected edit, the total cost of the marked edits, and the next step."""
@@ -407,9 +436,12 @@ class MendView(DrawnView):
         sentences = [] if edit is None else [f"{edit.kind}: {_kind_text(edit)}"]
         facts = _facts(scene)
         if facts is not None and facts.gains:
-            now_text = " now; of a chosen edit: that it adds to the others" if marked_names else ""
+            scope_text = f"gain: dB that the edit adds to {_output_text(scene)}, {_samples_text(scene)}"
+            now_text = "; of a chosen edit: that it adds to the others" if marked_names else ""
+            if any(self._replaced_edits(scene, other) for other in edits if other.name not in marked_names):
+                now_text += f"; {_INSTEAD}: in place of the chosen edit that it replaces"
             base_text = ", over a replay without edits" if _replay_difference(scene) and not marked_names else ""
-            sentences.append(f"gain: dB of {_output_text(scene)} that the edit adds{now_text}{base_text}")
+            sentences.append(f"{scope_text}{now_text}{base_text}")
         if marked_names and edits:
             from qdebug.present.reports.repair import cost_words
 
@@ -440,7 +472,24 @@ def _measured_output(scene: Scene) -> str:
     return shared_output(scene.result)
 
 
+def _gain_text(gain: float) -> str:
+    """Return a gain in dB with its sign; NaN is unknown."""
+    if math.isnan(gain):
+        return numbers.MISSING
+    return f"{gain:+.2f}" if round(gain, 2) else "0.00"
+
+
+def _samples_text(scene: Scene) -> str:
+    """Return the samples over which gains are measured."""
+    sample, count = scene.navigator.sample, scene.navigator.samples
+    if sample is not None:
+        return f"in sample {sample} alone"
+    return f"over all {numbers.grouped(count)} samples" if count > 1 else "in the one sample"
+
+
 def _gain_title(scene: Scene) -> str:
+    if scene.navigator.sample is not None:
+        return f"gain in sample {scene.navigator.sample}"
     output = _measured_output(scene) if len(scene.opened.backend_graph.outputs) != 1 else ""
     return f"gain of {shorten(safe_text(output), _OUTPUT_WIDTH)}" if output else "gain dB"
 

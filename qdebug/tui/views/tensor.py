@@ -61,8 +61,8 @@ _RAIL_TITLES = {
     "of these, zeros of a Relu": "Relu's zero",
     "codes at qmax": "at qmax",
 }
-_NOTHING_CLIPPED = "nothing of the reference"
-_CLIPPED_LABELS = tuple(_RAIL_TITLES)[:3]
+_CLIPPED_COUNT = 3
+"""Number of the titles above that are about clipped values."""
 _WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "code")
 _OPTIONAL_COLUMNS = ("sample", "ref code", "code", "LSB", "difference")
 """Columns of the worst elements that are left out if there is not enough room, in this order."""
@@ -409,15 +409,19 @@ def _metric_items(stats: ErrorStats | None, titles: Sequence[str]) -> list[tuple
 def _clipping_lines(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
     """Return the number of clipped values, and of codes at the ends, over all samples."""
     facts = dict(rail_facts(result.saturation))
-    items = [(short, facts[label]) for label, short in _RAIL_TITLES.items() if label in facts]
-    items = [(short, text) for short, text in items if short != "Relu's zero" or text != "0"]
-    if items and {facts[label] for label in _CLIPPED_LABELS} == {"0"}:  # one item instead of three zeros
-        items = [("clipped", _NOTHING_CLIPPED), *items[len(_CLIPPED_LABELS) :]]
-    # Clipping of a replay on the backend's own inputs, which may clip values where the reference has none to clip.
-    lost = row_cell(result, "clipping").text
-    if items and lost != numbers.MISSING:
-        items.append(("cuts off at most", lost.removeprefix("+")))
-    return _pack_items("codes", items, width, glyphs) if items else []
+    if not facts:
+        return []
+    items = [(short, facts[label]) for label, short in _RAIL_TITLES.items()]
+    clipped_items, end_items = items[:_CLIPPED_COUNT], items[_CLIPPED_COUNT:]
+    if all(text == "0" for _, text in clipped_items):  # one item instead of three zeros
+        clipped_items = [("clipped", "nothing of the reference")]
+    # The backend's own results, on its own inputs, may be out of range although the reference's values are not.
+    own_text = row_cell(result, "clipping").text.removeprefix("+")
+    if own_text != numbers.MISSING:
+        title = "cut off the backend's own results" if _label_width(width) == _WIDE_LABEL else "of its own"
+        clipped_items.append((title, f"up to {own_text}"))
+    end_items = [(short, text) for short, text in end_items if short != "Relu's zero" or text != "0"]
+    return _pack_items("codes", [*clipped_items, *end_items], width, glyphs)
 
 
 def _pack_items(

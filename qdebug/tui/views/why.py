@@ -11,7 +11,7 @@ from qdebug.plural import plural
 from qdebug.present import numbers
 from qdebug.present.answer import remedy_line, share_of, share_text
 from qdebug.present.detail import precision_sentence
-from qdebug.present.rows import judged_words
+from qdebug.present.rows import clipping_words, judged_words
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.glyphs import wrap
 from qdebug.tui.drawing.look import Look
@@ -129,6 +129,9 @@ def _comparison_facts(result: NodeResult, samples: int) -> list[Fact]:
     judged_text = judged_words(result)
     if judged_text is not None:
         facts.append(("judged", f"arithmetic, {judged_text}", "plain"))
+    clipping_text = clipping_words(result)
+    if clipping_text is not None:
+        facts.append(("clipping", clipping_text, "plain"))
     if result.precision:
         facts.append(("digits", precision_sentence(result.precision), "accent"))
     if result.attribution_note:

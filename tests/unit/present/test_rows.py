@@ -13,6 +13,7 @@ from qdebug.numerics.stats import Rails
 from qdebug.present.rows import (
     STYLES,
     badness,
+    clipping_words,
     columns,
     judged_words,
     metric_title,
@@ -119,10 +120,24 @@ def test_the_number_that_is_judged_stands_beside_its_limit(made, amount, limit, 
     assert judged_words(node) == words
 
 
-def test_what_clipping_adds_is_said_beside_it(made):
+@pytest.mark.parametrize(
+    ("clipped", "contrast"),
+    [(None, ""), (3, ""), (0, "; all values of the reference are in range")],
+)
+def test_what_clipping_cuts_off_is_said_apart_from_what_is_judged(made, clipped, contrast):
     node = made.node(judged=Judged(amount=1.2, limit=1.5, unit="LSB"), clipping=made.stats(max_lsb=139.0))
-    assert judged_words(node) == "1.2 LSB, limit 1.5 LSB; +139 LSB from clipping"
+    rails = (
+        None if clipped is None else Rails(at_qmin=0, at_qmax=9, clipped_low=0, clipped_high=clipped, floor=0, total=20)
+    )
+    node = replace(node, saturation=rails)
+    assert judged_words(node) == "1.2 LSB, limit 1.5 LSB"
+    assert clipping_words(node) == f"cuts up to 139 LSB off the backend's own results{contrast}"
     assert node_row(node).cells["clipping"].text == "+139 LSB"
+
+
+def test_a_node_that_clips_nothing_has_no_line_on_it(made):
+    assert clipping_words(made.node()) is None
+    assert clipping_words(made.node(clipping=made.stats(max_abs=0.0, max_lsb=0.0))) is None
 
 
 def test_every_failing_row_has_what_its_finding_is_about(made):

@@ -90,7 +90,7 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     gains = scene.trial.edits.gains
     assert gains.keys() == {edit.name for edit in scene.trial.edits.edits}
     assert f"{gains[scene.trial.edits.edits[0].name]:+.2f}" in drawn
-    assert "gain: dB of the worst output that the edit adds" in drawn
+    assert "gain: dB that the edit adds to the worst output, over all 3 samples" in drawn
     assert "bias" in page.mark(scene)
     assert "replaying" in text(page.draw(scene, 90, 24)), "what was told is without the mark"
     one = look(1, first).trial.edits.effect
@@ -104,7 +104,9 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     added_now = [line[-1] for line in page.table(scene)[1] if line[0]]
     assert added_now[1] == pytest.approx(both - one.outputs[0].trial.sqnr_db), "what it adds to the other one"
     marked = [line for line in text(page.draw(scene, 90, 24)).splitlines() if "[x]" in line]
-    assert [line.split()[-1] for line in marked] == [f"{gain:+.2f}" for gain in added_now]
+    assert [float(line.split()[-1]) for line in marked] == pytest.approx(added_now, abs=0.005)
+    assert "+0.00" not in drawn
+    assert "-0.00" not in drawn
     page.mark(scene)
     page.move(scene, -1)
     scene = look(2, second)
@@ -232,7 +234,7 @@ def test_gains_are_of_the_output_that_the_shares_are_of(diagnosed):
     assert page.trial(scene).output == output
     drawn = text(page.draw(scene, 100, 24))
     assert f"gain of {output}" in drawn
-    assert f"gain: dB of {output} that the edit adds" in drawn
+    assert f"gain: dB that the edit adds to {output}, " in drawn
 
 
 def test_an_edit_takes_the_place_of_those_that_it_undoes_and_that_undo_it(looked, session):
@@ -257,6 +259,48 @@ def test_the_gain_of_an_edit_is_not_that_over_the_one_it_replaced(looked, sessio
         page.mark(scene)
         scene = look(1, tensors(session)[0])
     assert [line[-1] for line in page.table(scene)[1] if line[0]] == [pytest.approx(over_none["float"])]
+
+
+def test_an_edit_that_would_replace_a_chosen_one_says_that_its_gain_is_instead_of_it(looked, session):
+    page, look = looked
+    scene = look(1, tensors(session)[0])
+    alone = scene.trial.edits.gains
+    kinds = [edit.kind for edit in scene.trial.edits.edits]
+    assert "instead" not in text(page.draw(scene, 100, 24))
+    page.move(scene, kinds.index("16-bit"))
+    page.mark(scene)
+    scene = look(1, tensors(session)[0])
+    drawn = text(page.draw(scene, 100, 24))
+    (line,) = (line for line in drawn.splitlines() if re.match(r"\W*\[ \]\s+float ", line))
+    chosen, other = (alone[f"{kind} {scene.trial.edits.node}"] for kind in ("16-bit", "float"))
+    word, gain = line.split()[-2:]
+    assert word == "instead"
+    assert float(gain) == pytest.approx(other - chosen, abs=0.01), "what it adds once the chosen one is gone"
+    assert "instead: in place of the chosen edit that it replaces" in " ".join(drawn.split())
+    (chosen_line,) = (line for line in drawn.splitlines() if "[x]" in line)
+    assert "instead" not in chosen_line
+    titles, rows = page.table(scene)
+    replaced = {row[titles.index("kind")]: row[titles.index("instead_of")] for row in rows}
+    assert replaced["float"] == f"16-bit {scene.trial.edits.node}"
+    assert not replaced["bias"], "it is made beside the other one"
+
+
+@pytest.mark.parametrize(
+    ("samples", "sample", "scope", "title"),
+    [
+        (3, None, "over all 3 samples", "gain dB"),
+        (3, 0, "in sample 0 alone", "gain in sample 0"),
+        (1, None, "in the one sample", "gain dB"),
+    ],
+)
+def test_gains_say_over_which_samples_they_are(looked, session, samples, sample, scope, title):
+    page, look = looked
+    scene = look(1, tensors(session)[0])
+    scene.navigator.samples = samples
+    scene.navigator.choose_sample(sample)
+    drawn = " ".join(text(page.draw(scene, 100, 24)).split())
+    assert f"gain: dB that the edit adds to the worst output, {scope}" in drawn
+    assert title in drawn
 
 
 def test_a_sample_that_is_chosen_is_replayed_alone(looked, session):
@@ -357,7 +401,7 @@ def test_of_many_outputs_the_worst_are_shown_and_the_rest_counted(looked, sessio
     assert shown[0] == "out_17"
     assert f"{20 - len(shown)} more outputs" in drawn
     assert "out_00" not in drawn
-    assert "replayed in" in drawn
+    assert height < 12 or "replayed in" in drawn, "the list of edits goes first"
     assert height < 18 or "Y copies" in drawn
     assert any(style == "cursor" for line in lines for _, style in line)
 

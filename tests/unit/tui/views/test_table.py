@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -115,7 +116,7 @@ def test_values_share_one_cursor_and_name_its_element(pages, make_scene):
     assert "backend" in drawn
     assert "ref -> backend (diff" in drawn
     assert "@0,0,0,1" in drawn, "it starts at the worst element"
-    assert "worst 1 of " in drawn
+    assert "element 1 of the 8 worst in sample 2" in drawn, "of which sample they are the worst"
     assert "LSB" in drawn
     assert drawn.count("▸") == 1
     assert page.move(scene, 2) == ""
@@ -378,10 +379,28 @@ def test_jumping_to_an_element(make_scene, given, said):
 def test_the_worst_elements_are_walked_around(make_scene):
     cursor, scene = ElementCursor(), make_scene()
     assert cursor.statistics(scene) is not None
-    assert cursor.next_worst(scene, 1) == "worst element 2 of 8"
+    assert cursor.next_worst(scene, 1) == "element 2 of the 8 worst in sample 2"
     assert cursor.index == (0, 1, 1, 1)
-    assert cursor.next_worst(scene, -1) == "worst element 1 of 8"
-    assert cursor.next_worst(scene, -1) == "worst element 8 of 8"
+    assert cursor.next_worst(scene, -1) == "element 1 of the 8 worst in sample 2"
+    assert cursor.next_worst(scene, -1) == "element 8 of the 8 worst in sample 2"
+
+
+def test_the_cursor_follows_the_worst_sample_until_it_is_moved(make_scene):
+    """The comparison goes on while elements are shown, and its worst sample may become another one."""
+    scene, cursor = make_scene(), ElementCursor()
+    scene.navigator.choose_sample(None)
+
+    def of_sample(sample, rank):
+        worst = scene.ready.worst[rank:]
+        return replace(scene, ready=replace(scene.ready, values_sample=sample, profile=SimpleNamespace(worst=worst)))
+
+    first, second = (element.index for element in scene.ready.worst[:2])
+    for sample, rank, place in ((0, 0, first), (1, 1, second), (0, 0, first)):
+        cursor.shape(of_sample(sample, rank))
+        assert cursor.index == place
+    cursor.go_to_index(second)
+    cursor.shape(of_sample(2, 0))
+    assert cursor.index == second, "it stays where it was moved to"
 
 
 def test_nodes_that_share_a_reference_are_told_apart_on_every_backend(pages, make_scene, make_table):

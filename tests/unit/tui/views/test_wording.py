@@ -172,10 +172,10 @@ def test_worst_elements_of_another_step_are_not_gone_to(make_scene):
     assert cursor.next_worst(scene, 1) == "the worst elements are in other steps: 1; ( and ) choose one"
     assert set(cursor.index) == {0}
     scene.navigator.step = 1
-    assert cursor.next_worst(scene, 1) == "worst element 1 of 8 in step 1"
+    assert cursor.next_worst(scene, 1) == "element 1 of the 8 worst in sample 2, step 1"
     worst = (replace(worst[0], step=0), *worst[1:])
     scene = replace(scene, ready=replace(scene.ready, profile=SimpleNamespace(worst=worst)))
-    assert cursor.next_worst(scene, 1).endswith("of 7 in step 1; the worst of all is in step 0")
+    assert cursor.next_worst(scene, 1).endswith("of the 7 worst in sample 2, step 1; the worst of all is in step 0")
 
 
 def test_the_difference_of_codes_is_headed_by_its_unit(pages, make_scene):
