@@ -22,6 +22,8 @@ __all__ = ["ComparisonInProgress"]
 
 _MIN_ROWS_TO_FREEZE = 2000
 """Number of rows from which garbage collection would block the screen for too long."""
+_RESULTS_TO_FREEZE = 20_000
+"""Number of results after which they are frozen too: a collection among as many takes 10 ms."""
 
 
 class ComparisonInProgress:
@@ -60,6 +62,7 @@ class ComparisonInProgress:
         self.source: DiffSession | None = None
         self.table: NodeTable | None = None
         self.results: dict[str, NodeResult] = {}
+        self._frozen_result_count = 0
         self._constants: dict[str, NodeResult] = {}
         self._row_count = 0
         self.pending: Iterator[NodeResult] | None = None
@@ -105,7 +108,11 @@ class ComparisonInProgress:
         event = replace(event, notes=load_notes(opening))
         event.table.prepare()
         self._load()
-        _exclude_from_garbage_collection(event.table.size)
+        # Each collection would stall the screen. This also excludes garbage of the moment, which is then never freed:
+        # not done for a small recording, which may be growing and be opened again and again.
+        if event.table.size > _MIN_ROWS_TO_FREEZE:
+            gc.freeze()
+        self._frozen_result_count = 0
         self.table, self.pending = event.table, source.results()
         self.results = {}
         self.was_opened = True
@@ -155,6 +162,9 @@ class ComparisonInProgress:
         """Add results to the table, and post an event unless the last one is still on its way to the screen."""
         for result in results:
             self.results[result.tensor] = result
+        if len(self.results) - self._frozen_result_count >= _RESULTS_TO_FREEZE:
+            gc.freeze()
+            self._frozen_result_count = len(self.results)
         table = self.table
         if table is None:
             return
@@ -170,13 +180,3 @@ def _constants_of(recording: Recording, tensor: str) -> list[str]:
     node = graph.producer(tensor)
     input_names = dict.fromkeys(() if node is None else node.inputs)
     return [name for name in input_names if graph.is_constant(name) and recording.has(name)]
-
-
-def _exclude_from_garbage_collection(rows: int) -> None:
-    """Exclude the objects of a large network from garbage collection, which would stall the screen each time.
-
-    This also excludes garbage of the moment, which is then never freed. So it is not done for a small recording, which
-    may be growing and be opened again and again.
-    """
-    if rows > _MIN_ROWS_TO_FREEZE:
-        gc.freeze()

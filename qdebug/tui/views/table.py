@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 
 from qdebug.tui.drawing.glyphs import UNICODE
@@ -49,9 +51,12 @@ def view_class(view: ScreenId) -> type[View]:
     return cls
 
 
+@cache
 def load_views() -> None:
     """Import the modules of views, facts and verdicts. Called by the reader, so that no key has to wait for them."""
     for view in ScreenId:
         view_class(view)
     for name in ("present.explained", "present.reports.comparison"):
         import_module(f"qdebug.{name}")
+    # Loaded modules stay in use, and garbage collections that scan them would delay keys. The application unfreezes.
+    gc.freeze()

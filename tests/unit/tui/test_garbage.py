@@ -5,6 +5,7 @@ import gc
 import pytest
 
 from qdebug.tui.reading import comparing, reader
+from qdebug.tui.views.table import load_views
 
 pytestmark = pytest.mark.asyncio
 
@@ -12,7 +13,8 @@ pytestmark = pytest.mark.asyncio
 @pytest.fixture
 def set_aside(monkeypatch):
     """Count how often everything there is is put out of the collector's sight."""
-    reader._load_replays()  # which sets aside once what it loads
+    reader._load_replays()  # each of these sets aside once what it loads
+    load_views()
     times = []
     monkeypatch.setattr(gc, "freeze", lambda: times.append(1))
     return times
@@ -26,3 +28,12 @@ async def test_lines_that_were_painted_are_not_kept_for_ever(
     async with make_app(make_session(80, delay=0.005)).run_test(size=(80, 24)) as pilot:
         await settle(pilot)
     assert len(set_aside) == (many < 80), "once, when a large net is opened, however long it is compared"
+
+
+async def test_many_results_are_put_out_of_sight_so_that_no_key_waits(
+    make_app, make_session, settle, set_aside, monkeypatch
+):
+    monkeypatch.setattr(comparing, "_RESULTS_TO_FREEZE", 30)
+    async with make_app(make_session(80)).run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+    assert len(set_aside) in {1, 2}, "after 30 results, and after 60 if they do not come all at once"
