@@ -67,6 +67,21 @@ class Result:
         difference = self.recorded.astype(np.float64) - values.astype(np.float64)
         return bool(np.linalg.norm(difference.reshape(-1)) <= self.allowed * max(1.0, abs(factor)))
 
+    def joined(self, other: Result) -> Result:
+        """Return the elements of two results as one flat result, with the operands that have the result's shape."""
+        shapes = self.right.shape, other.right.shape
+        operands = {
+            name: np.concatenate([array.reshape(-1), other.operands[name].reshape(-1)])
+            for name, array in self.operands.items()
+            if array.shape == shapes[0] and other.operands[name].shape == shapes[1]
+        }
+        right, recorded = (
+            np.concatenate([array.reshape(-1) for array in arrays])
+            for arrays in ((self.right, other.right), (self.recorded, other.recorded))
+        )
+        allowed = float(np.hypot(self.allowed, other.allowed))
+        return replace(self, right=right, recorded=recorded, allowed=allowed, operands=operands)
+
 
 def relation_of(result: Result) -> str | None:
     """Return a clause on how all elements of a wrong result follow from the right ones, or None.

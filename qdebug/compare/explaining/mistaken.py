@@ -54,7 +54,7 @@ def mistake_of(
     candidates: dict[str, tuple[Mistake, _Fit]] | None = None  # by the text of the mistake
     is_wrong, fit_of_right = False, _Fit.IN_FLOAT32
     try:
-        for place in places:
+        for place in _conclusive_first(recording, node, tensor, places):
             form, opset, values = form_of_output(recording, node, tensor, place)
             recorded = recording.load(tensor, *place)
             if candidates is None and not is_conclusive(_distinguishing_values(form, values, recorded)):
@@ -91,6 +91,16 @@ def mistake_of(
         len({each.about for each in fitting_mistakes}) == 1 and fitting_mistakes[0].about
     )
     return ", or ".join(each.likely for each in fitting_mistakes) if is_unique else None
+
+
+def _conclusive_first(
+    recording: Recording, node: Node, tensor: str, places: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return the places, first one with values that tell mistakes apart. A blank sample does not."""
+    form, _, _ = form_of_output(recording, node, tensor, places[0])
+    read = form.inputs[0] if form.inputs and operators.of(form.op).casts else tensor
+    conclusive = next((at for at in places if is_conclusive(recording.load(read, *at))), places[0])
+    return [conclusive, *(at for at in places if at != conclusive)]
 
 
 def _is_correct_up_to_rounding(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import chain, islice
 
 import numpy as np
@@ -135,7 +135,8 @@ class WrongNode:
         """Whether a candidate was accepted although a few of its codes are off by one."""
         beside = [name for name in node.inputs if name and name not in self._form.inputs]
         self._constants = {name: recording.load(name) for name in beside if recording.graph.is_constant(name)}
-        first = self._sample(places[0])
+        self._places = self._telling_first(places)
+        first = self._sample(self._places[0])
         right_result, operands = first.result.right, first.result.operands
         terms = sum_terms(self._form, {name: each.shape for name, each in operands.items()}, right_result.shape)
         sums = max(terms * right_result.size, sum(each.size for each in operands.values()))
@@ -144,6 +145,16 @@ class WrongNode:
         self._is_conclusive = is_conclusive(first.result.recorded, min_distinct_values) and (
             not self.has_codes or np.count_nonzero(first.wrong) >= CAUSE_MIN_DISTINCT_VALUES
         )
+
+    def _telling_first(self, places: Sequence[Place]) -> list[Place]:
+        """Return the places, first one where many elements are wrong. A blank sample tells mistakes apart in none."""
+        telling = next((place for place in places if self._is_telling(self._sample(place))), places[0])
+        return [telling, *(place for place in places if place != telling)]
+
+    @staticmethod
+    def _is_telling(sample: _Sample) -> bool:
+        wrong_values = sample.result.recorded[sample.wrong]
+        return wrong_values.size >= CAUSE_MIN_DISTINCT_VALUES and is_conclusive(sample.result.recorded)
 
     @property
     def is_far_off(self) -> bool:
@@ -245,7 +256,8 @@ class WrongNode:
     def _sample(self, place: Place) -> _Sample:
         if place not in self._samples:
             _, _, values = form_of_output(self._recording, self._node, self._output, place)
-            recorded_values = dequantize(self._recording.load(self._tensor, *place), self._quant)
+            stored = self._recording.load(self._tensor, *place)
+            recorded_values = dequantize(stored, self._quant)
             with recorded_limits(self._recording, place), np.errstate(all="ignore"):
                 exact = run_node(self._form, values, self._opset)[self._form_output]
                 right_result = self._apply_later_nodes(exact, place)
@@ -255,9 +267,9 @@ class WrongNode:
                 )
             allowed = 0.0
             if not self.has_codes:
-                allowed = self._rounding_of_layer(recorded_values, place)
+                allowed = self._rounding_of_layer(stored, place)
                 if not self._later:
-                    allowed = max(allowed, rounding_norm(self._form, values, exact, recorded_values, self._opset))
+                    allowed = max(allowed, rounding_norm(self._form, values, exact, stored, self._opset))
             slack = OUTLIER_ERROR_RATIO * allowed / math.sqrt(max(right_result.size, 1))
             if self._quant is not None:
                 slack = float(np.max(self._quant.scale)) * (1 + LSB_SLACK)
@@ -297,11 +309,11 @@ class WrongNode:
         last = computed_tensors[self._tensor]
         return dequantize(last, self._quant) if last.dtype.kind in "iu" else last
 
-    def _rounding_of_layer(self, recorded_values: np.ndarray, place: Place) -> float:
+    def _rounding_of_layer(self, stored: np.ndarray, place: Place) -> float:
         """Return a bound for the norm of the whole layer's rounding error, in the short format of its result if any."""
         if not isinstance(self._recording, WithFused) or self._is_exact:
             return 0.0
-        short_format = format_of(recorded_values, read=())
+        short_format = format_of(stored)
         unit = FLOAT32_UNIT_ROUNDOFF if short_format is None else short_format.unit
         last = [self._node, *self._later][-1]
         inside = (
@@ -334,8 +346,8 @@ class WrongNode:
             find: Returns the relation in one sample, or None.
         """
         common_relation: str | None = None
-        for place in self._places:
-            result = self._sample(place).result
+        samples = [self._sample(place) for place in self._places]
+        for result in self._stacked_if_blank(samples):
             if not (np.isfinite(result.right).all() and np.isfinite(result.recorded).all()):
                 return None
             sample_relation = find(result)
@@ -343,6 +355,14 @@ class WrongNode:
                 return None
             common_relation = sample_relation
         return common_relation
+
+    @staticmethod
+    def _stacked_if_blank(samples: Sequence[_Sample]) -> list[Result]:
+        """Return the results of samples. Those of blank samples, which show no relation, are joined with the first."""
+        blank = [sample.result for sample in samples[1:] if _is_blank(sample)]
+        others = [sample.result for sample in samples[1:] if not _is_blank(sample)]
+        first = samples[0].result
+        return [reduce(Result.joined, blank, first), *(reduce(Result.joined, blank, other) for other in others)]
 
     def find_threshold(self) -> str | None:
         """Return a clause if all results beyond a threshold become one number and that reproduces every element."""
@@ -382,6 +402,8 @@ class WrongNode:
             result_without_operand = self._compute_output(place, zeroed)
             if result_without_operand is None or result_without_operand.shape != result.right.shape:
                 return None
+            if np.array_equal(result_without_operand, result.right) and result.fits(result.right):
+                continue  # the operand has no effect in this sample
             sample_share = (
                 weight_of_operand(result, result_without_operand)
                 if self._quant is None
@@ -693,12 +715,13 @@ class WrongNode:
                 self._functions(place),
                 self._substituted_operands(place),
             )
-            fitting_clauses = {
-                each.likely
-                for each in sample_candidates
-                if each.likely in clauses and self._is_reproduced_by(each, place, whole=whole)
-            }
-            clauses = [each for each in clauses if each in fitting_clauses]
+            is_fitting: dict[str, bool] = {}
+            for each in sample_candidates:
+                if each.likely in clauses and not is_fitting.get(each.likely):
+                    is_fitting[each.likely] = self._is_reproduced_by(each, place, whole=whole)
+            # A mistake that has no effect on a blank sample may not be tried on it.
+            untried = _is_blank(self._sample(place))
+            clauses = [each for each in clauses if is_fitting.get(each, untried)]
         return list(dict.fromkeys(clauses))
 
     def _is_reproduced_by(self, mistake: Mistake, place: Place, *, whole: bool) -> bool:
@@ -739,6 +762,11 @@ class WrongNode:
                 (np.abs(difference(recorded_subset, fake_quantize(computed_subset, self._quant))) <= sample.slack).all()
             )
         return norm(difference(recorded_subset, computed_subset)) <= sample.allowed
+
+
+def _is_blank(sample: _Sample) -> bool:
+    """Return whether a sample is right and has too few different values to tell mistakes apart."""
+    return not sample.wrong.any() and not is_conclusive(sample.result.recorded)
 
 
 def _round_numbers(value: float | None, *, is_whole: bool) -> list[float]:
