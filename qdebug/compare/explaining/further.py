@@ -9,16 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from qdebug.arithmetic.mistakes.mistake import MISFITS
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.search import SearchResult
+from qdebug.compare.attribute.grid_rounding import grid_of_codes
 from qdebug.compare.explaining.claims import EVERY, LIKELY
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.layer_cause import cause_inside
 from qdebug.compare.explaining.wrong_node import WrongNode
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, NotRecordedError, UsageError
-from qdebug.model import Node, Recording
+from qdebug.model import Graph, Node, QuantParams, Recording
+from qdebug.model.thresholds.rounding import GRID_MAX_LEVELS
+from qdebug.model.view import View
 
 __all__ = ["further_cause", "with_further_cause"]
 
@@ -48,6 +53,17 @@ def further_cause(
     """
     if not places:
         return None
+    cause = _cause_as_recorded(recording, node, tensor, places, in_layer=in_layer, roundings=roundings)
+    with_codes = None if cause is not None else _with_codes(recording, tensor, places)
+    if with_codes is None:
+        return cause
+    return _cause_as_recorded(with_codes, node, tensor, places, in_layer=in_layer, roundings=roundings)
+
+
+def _cause_as_recorded(
+    recording: Recording, node: Node, tensor: str, places: Sequence[Place], *, in_layer: bool, roundings: bool
+) -> str | None:
+    """Return the cause of an output, of codes if it has a scale, else of numbers, or None."""
     coded = recording.graph.tensors[tensor].quant is not None
     try:
         case = WrongNode(recording, node, tensor, places, roundings=roundings)
@@ -64,6 +80,37 @@ def further_cause(
     except MISFITS:
         return None
     return None if inside is None else f"{LIKELY}{inside}"
+
+
+def _with_codes(recording: Recording, tensor: str, places: Sequence[Place]) -> Recording | None:
+    """Return a recording in which a tensor of dequantized values holds codes, or None if its values are on no grid.
+
+    The codes range from the smallest to the largest recorded value, because others may have been clipped to these.
+    """
+    graph = recording.graph
+    info = graph.tensors[tensor]
+    if info.quant is not None:
+        return None
+    grid = grid_of_codes(lambda: (recording.load(tensor, *place) for place in places))
+    if grid is None:
+        return None
+    dtype = np.dtype(np.int8 if grid.levels <= GRID_MAX_LEVELS else np.int16)
+    lowest = int(np.iinfo(dtype).min)
+    first_level = int(np.rint(grid.low / grid.step))
+    quant = QuantParams(
+        dtype=dtype.name,
+        scale=np.float32(grid.step),
+        zero_point=lowest - first_level,
+        qmin=lowest,
+        qmax=lowest + grid.levels - 1,
+    )
+
+    def to_codes(values: np.ndarray) -> np.ndarray:
+        return (np.rint(values.astype(np.float64) / grid.step) - first_level + lowest).astype(dtype)
+
+    tensors = [*graph.tensors.values(), replace(info, dtype=dtype.name, quant=quant)]
+    changed = Graph(graph.nodes, tensors=tensors, inputs=graph.inputs, outputs=graph.outputs, opset=graph.opset)
+    return View(recording, graph=changed, changes={tensor: to_codes})
 
 
 def with_further_cause(residual: Residual, finding: SearchResult) -> Residual:
