@@ -67,6 +67,11 @@ class Result:
         difference = self.recorded.astype(np.float64) - values.astype(np.float64)
         return bool(np.linalg.norm(difference.reshape(-1)) <= self.allowed * max(1.0, abs(factor)))
 
+    def part(self, mask: np.ndarray) -> Result:
+        """Return some elements as a flat result, with the operands that have the result's shape."""
+        operands = {name: array[mask] for name, array in self.operands.items() if array.shape == mask.shape}
+        return replace(self, right=self.right[mask], recorded=self.recorded[mask], operands=operands)
+
     def joined(self, other: Result) -> Result:
         """Return the elements of two results as one flat result, with the operands that have the result's shape."""
         shapes = self.right.shape, other.right.shape

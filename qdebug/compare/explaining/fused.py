@@ -26,7 +26,7 @@ from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import computes_on_codes, run_as_recorded, run_nodes
 from qdebug.replay.variant import Arithmetic
 
-__all__ = ["Chain", "WithFused"]
+__all__ = ["Chain", "WithFused", "makes_codes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Chain:
     @property
     def makes_codes(self) -> bool:
         """Whether any node quantizes."""
-        return any(map(_makes_codes, self.nodes))
+        return any(map(makes_codes, self.nodes))
 
     @property
     def has_real_sums(self) -> bool:
@@ -56,7 +56,8 @@ class Chain:
         return any(row.sums is not None and row.sums is not Sums.OPERANDS for row in rows)
 
 
-def _makes_codes(node: Node) -> bool:
+def makes_codes(node: Node) -> bool:
+    """Return whether a node rounds its input to codes."""
     row = operators.plain(node)
     return row.quantizes or row.unit == "quantize"
 
@@ -139,7 +140,7 @@ class WithFused(View):
         node, passed_kinds = self.graph.producer(tensor), list[str]()
         while node is not None and not self._is_recorded(node.outputs[0]) and any(node.inputs[:1]):
             row = operators.plain(node)
-            if _makes_codes(node):
+            if makes_codes(node):
                 return node.inputs[0] if passed_kinds and passed_kinds[-1] in ("cast", "dequantize") else None
             has_constant = len(node.inputs) == 2 and self.graph.is_constant(node.inputs[1])
             if row.dequantizes and not passed_kinds:

@@ -54,7 +54,8 @@ def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Pl
         The clause. None if no mistake fits, if more than two fit, or if the error is too small to tell mistakes apart.
     """
     chains = [chain for name in node.inputs if name and (chain := layers.chain(name)) is not None]
-    if not chains or any(chain.makes_codes for chain in chains) or not places:
+    ends_in_codes = layers.graph.tensors[tensor].quant is not None
+    if not chains or not places or (ends_in_codes and any(chain.makes_codes for chain in chains)):
         return None
     names = {inner.name for chain in chains for inner in chain.nodes}
     nodes = [*(inner for inner in layers.graph.nodes if inner.name in names), node]

@@ -50,7 +50,7 @@ from qdebug.compare.attribute.graph_walk import downstream
 from qdebug.compare.explaining.claims import EVERY, LIKELY, MAX_REPORTED_MISTAKES, ONE_OFF
 from qdebug.compare.explaining.code_lines import CodedSample, CodeLines
 from qdebug.compare.explaining.float_band import locate_outliers
-from qdebug.compare.explaining.fused import WithFused
+from qdebug.compare.explaining.fused import WithFused, makes_codes
 from qdebug.compare.explaining.mistaken import form_of_output, is_conclusive, output_with_mistake, rounding_norm
 from qdebug.compare.explaining.other_tensors import substituted_operands, tensors_of_shape
 from qdebug.errors import KernelError, UsageError
@@ -84,6 +84,7 @@ class _Sample:
         allowed: Error norm that rounding explains, or 0 if there is no rounding.
         slack: Largest error of a single element that counts as rounding.
         wrong: Mask of the elements with a larger error.
+        step: Largest effect of one code on a real result if a later node rounds to codes, else 0.
         checked_first: Flat indices of a few elements, some of them wrong. Candidates are compared on these first.
     """
 
@@ -92,6 +93,7 @@ class _Sample:
     allowed: float
     slack: float
     wrong: np.ndarray
+    step: float
     checked_first: np.ndarray
 
 
@@ -194,6 +196,7 @@ class WrongNode:
             or self.find_miscounted_parts()
             or self.find_other_tensor()
             or self.find_unbroadcast_operand()
+            or self.find_mistake_in_part()
             or self.find_copied_part()
             or self._code_lines().find_offsets()
         )
@@ -290,6 +293,7 @@ class WrongNode:
                 allowed=allowed,
                 slack=slack,
                 wrong=is_wrong,
+                step=0.0 if self.has_codes else self._effect_of_a_code(exact, place),
                 checked_first=_indices_to_check_first(is_wrong),
             )
         return self._samples[place]
@@ -308,6 +312,14 @@ class WrongNode:
             computed_tensors.update(self._recording.run(node, values))
         last = computed_tensors[self._tensor]
         return dequantize(last, self._quant) if last.dtype.kind in "iu" else last
+
+    def _effect_of_a_code(self, exact: np.ndarray, place: Place) -> float:
+        """Return how much one code at most changes a layer's real result if the layer rounds the node's to codes."""
+        quants = [self._recording.graph.tensors[node.outputs[0]].quant for node in self._later if makes_codes(node)]
+        if len(quants) != 1 or quants[0] is None or exact.dtype.kind != "f":
+            return 0.0
+        moved = self._apply_later_nodes(exact + np.float32(np.max(quants[0].scale)), place)
+        return float(np.max(np.abs(difference(moved, self._apply_later_nodes(exact, place))), initial=0.0))
 
     def _rounding_of_layer(self, stored: np.ndarray, place: Place) -> float:
         """Return a bound for the norm of the whole layer's rounding error, in the short format of its result if any."""
@@ -345,9 +357,13 @@ class WrongNode:
         Args:
             find: Returns the relation in one sample, or None.
         """
-        common_relation: str | None = None
         samples = [self._sample(place) for place in self._places]
-        for result in self._stacked_if_blank(samples):
+        return self._common_relation(find, self._stacked_if_blank(samples))
+
+    @staticmethod
+    def _common_relation(find: Callable[[Result], str | None], results: Iterable[Result]) -> str | None:
+        common_relation: str | None = None
+        for result in results:
             if not (np.isfinite(result.right).all() and np.isfinite(result.recorded).all()):
                 return None
             sample_relation = find(result)
@@ -439,9 +455,10 @@ class WrongNode:
         )
         return share_text if share_text not in ("0", "1") and self._are_equal(sample, rescaled_codes) else None
 
-    def _are_equal(self, sample: _Sample, computed_codes: np.ndarray) -> bool:
+    def _are_equal(self, sample: _Sample, computed_codes: np.ndarray, *, whole: bool = True) -> bool:
         """Return whether codes equal the recorded ones, except for errors of one LSB in a few of them."""
         errors = np.abs(difference(sample.result.recorded, computed_codes))
+        errors = errors if whole else errors[sample.wrong]
         equal_count = np.count_nonzero(errors <= sample.slack * LSB_SLACK)
         accepted = bool((errors <= sample.slack).all()) and equal_count >= FURTHER_CAUSE_MIN_EQUAL_CODES * errors.size
         self._one_off |= accepted and bool(errors.any())
@@ -515,21 +532,32 @@ class WrongNode:
 
     def find_differing_number(self) -> str | None:
         """Return a clause with a number that the node uses another value of, if that reproduces every element."""
+        mistake = self._find_number(whole=True)
+        return None if mistake is None else f"{LIKELY}{mistake} ({self.claim})"
+
+    def _find_number(self, *, whole: bool) -> str | None:
+        """Return a number that differs, in words, if it reproduces all elements if `whole`, else the wrong ones."""
         sample = self._sample(self._places[0])
         first, wrong_values = sample.result, sample.result.recorded[sample.wrong]
         if np.unique(wrong_values).size < CAUSE_MIN_DISTINCT_VALUES or self._max_replays < _REPLAYS_PER_FIT:
             return None
+        fitted = np.ones_like(sample.wrong) if whole else sample.wrong
+
+        def compute(mistake: Mistake) -> np.ndarray | None:
+            result = self._compute_output(self._places[0], mistake)
+            return None if result is None or result.shape != fitted.shape else result[fitted]
+
         dials_by_place = [self._dials(place) for place in self._places]
         for same_dials in zip(*dials_by_place, strict=True):
-            solved = solve(same_dials[0], first.recorded, partial(self._compute_output, self._places[0]))
+            solved = solve(same_dials[0], first.recorded[fitted], compute)
             for value in _round_numbers(solved, is_whole=same_dials[0].is_whole):
                 if value == same_dials[0].start:
                     break
                 if all(
-                    self._is_reproduced_by(dial.mistake(value), place, whole=True)
+                    self._is_reproduced_by(dial.mistake(value), place, whole=whole)
                     for dial, place in zip(same_dials, self._places, strict=True)
                 ):
-                    return f"{LIKELY}{same_dials[0].mistake(value).likely} ({self.claim})"
+                    return same_dials[0].mistake(value).likely
         return None
 
     def _dials(self, place: Place) -> list[Dial]:
@@ -678,24 +706,39 @@ class WrongNode:
         return ONE_OFF if self._one_off else EVERY
 
     def find_mistake_in_part(self) -> str | None:
-        """Return a clause with a mistake that reproduces the wrong elements, if all other elements are right, or None.
+        """Return a clause with a cause that reproduces the wrong elements, if all other elements are right, or None.
 
         The clause begins with where the wrong elements are.
         """
         first = self._sample(self._places[0])
-        if np.unique(first.result.recorded[first.wrong]).size < CAUSE_MIN_DISTINCT_VALUES or first.wrong.all():
+        samples = [self._sample(place) for place in self._places]
+        wrong_values = np.concatenate([sample.result.recorded[sample.wrong] for sample in samples])
+        if np.unique(wrong_values).size < CAUSE_MIN_DISTINCT_VALUES or first.wrong.all():
             return None
         kinds = (mistakes(self._form, first.result.operands, self._opset), *self._alterations(self._places[0]))
         fitting_by_kind = (self._fitting_mistakes(kind, whole=False) for kind in kinds)
         fitting_mistakes = next((fitting for fitting in fitting_by_kind if fitting), [])
         if not fitting_mistakes and self._max_replays >= _REPLAYS_PER_FIT and operators.of(self._form.op).sums:
             fitting_mistakes = list(filter(None, [self._clause_of_parts(whole=False)]))
-        if not 0 < len(fitting_mistakes) <= MAX_REPORTED_MISTAKES:
+        if len(fitting_mistakes) > MAX_REPORTED_MISTAKES:
+            return None
+        cause = ", or ".join(fitting_mistakes) or self._find_relation_in_part() or self._find_number(whole=False)
+        if cause is None:
             return None
         last = [self._node, *self._later][-1]
         place_clause = locate_outliers(self._recording, last, self._tensor, self._places)
+        # Scattered codes may equal those of some mistake by chance, and scattered numbers those of a relation.
+        if place_clause is None and (self.has_codes or not fitting_mistakes):
+            return None
         place = place_clause or f"{np.count_nonzero(first.wrong)} of {first.wrong.size} elements"
-        return f"{LIKELY}{place}: {', or '.join(fitting_mistakes)} (reproduces all wrong elements)"
+        return f"{LIKELY}{place}: {cause} (reproduces all wrong elements)"
+
+    def _find_relation_in_part(self) -> str | None:
+        """Return a relation of the wrong elements of real numbers to the right ones, in words, or None."""
+        samples = [sample for sample in map(self._sample, self._places) if sample.wrong.any()]
+        if self._later or self.has_codes:
+            return None
+        return self._common_relation(relation_of, [sample.result.part(sample.wrong) for sample in samples])
 
     def _fitting_mistakes(self, candidates: Iterable[Mistake], *, whole: bool) -> list[str]:
         """Return the mistakes, in words, that reproduce every sample: all elements if `whole`, else the wrong ones."""
@@ -744,11 +787,21 @@ class WrongNode:
         if whole and not self._match_in_few_elements(sample, computed_values):
             return False
         if self.has_codes:
-            return self._are_equal(sample, fake_quantize(computed_values, self._quant))
+            return self._are_equal(sample, fake_quantize(computed_values, self._quant), whole=whole)
         errors = np.abs(difference(sample.result.recorded, computed_values))
+        if sample.step:
+            return self._are_off_by_codes(sample, errors if whole else errors[sample.wrong])
         if not whole:
             return bool((errors[sample.wrong] <= sample.slack).all())
         return finite_norm(errors) <= sample.allowed and bool(np.isfinite(errors).all())
+
+    def _are_off_by_codes(self, sample: _Sample, errors: np.ndarray) -> bool:
+        """Return whether errors are rounding, except for a few that one code before the later nodes accounts for."""
+        equal_count = np.count_nonzero(errors <= sample.slack)
+        accepted = equal_count >= FURTHER_CAUSE_MIN_EQUAL_CODES * errors.size
+        accepted = accepted and bool((errors <= sample.slack + sample.step * (1 + LSB_SLACK)).all())
+        self._one_off |= accepted and equal_count < errors.size
+        return accepted
 
     def _match_in_few_elements(self, sample: _Sample, computed_values: np.ndarray) -> bool:
         """Return whether the few elements that are checked first match. If not, the full comparison can be skipped."""
@@ -761,7 +814,10 @@ class WrongNode:
             return bool(
                 (np.abs(difference(recorded_subset, fake_quantize(computed_subset, self._quant))) <= sample.slack).all()
             )
-        return norm(difference(recorded_subset, computed_subset)) <= sample.allowed
+        errors = difference(recorded_subset, computed_subset)
+        if sample.step:
+            return bool((np.abs(errors) <= sample.slack + sample.step * (1 + LSB_SLACK)).all())
+        return norm(errors) <= sample.allowed
 
 
 def _is_blank(sample: _Sample) -> bool:
