@@ -94,13 +94,13 @@ def _with_codes(recording: Recording, tensor: str, places: Sequence[Place]) -> R
     grid = grid_of_codes(lambda: (recording.load(tensor, *place) for place in places))
     if grid is None:
         return None
-    dtype = np.dtype(np.int8 if grid.levels <= GRID_MAX_LEVELS else np.int16)
-    lowest = int(np.iinfo(dtype).min)
+    dtype: type[np.int8 | np.int16] = np.int8 if grid.levels <= GRID_MAX_LEVELS else np.int16
+    name, lowest = dtype.__name__, int(np.iinfo(dtype).min)
     first_level = int(np.rint(grid.low / grid.step))
     quant = QuantParams(
-        dtype=dtype.name,
-        scale=np.float32(grid.step),
-        zero_point=lowest - first_level,
+        dtype=name,
+        scale=np.asarray(grid.step, np.float32),
+        zero_point=np.asarray(lowest - first_level),
         qmin=lowest,
         qmax=lowest + grid.levels - 1,
     )
@@ -108,7 +108,7 @@ def _with_codes(recording: Recording, tensor: str, places: Sequence[Place]) -> R
     def to_codes(values: np.ndarray) -> np.ndarray:
         return (np.rint(values.astype(np.float64) / grid.step) - first_level + lowest).astype(dtype)
 
-    tensors = [*graph.tensors.values(), replace(info, dtype=dtype.name, quant=quant)]
+    tensors = [*graph.tensors.values(), replace(info, dtype=name, quant=quant)]
     changed = Graph(graph.nodes, tensors=tensors, inputs=graph.inputs, outputs=graph.outputs, opset=graph.opset)
     return View(recording, graph=changed, changes={tensor: to_codes})
 

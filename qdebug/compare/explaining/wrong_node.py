@@ -557,7 +557,8 @@ class WrongNode:
                     self._is_reproduced_by(dial.mistake(value), place, whole=whole)
                     for dial, place in zip(same_dials, self._places, strict=True)
                 ):
-                    return same_dials[0].mistake(value).likely
+                    likely: str = same_dials[0].mistake(value).likely
+                    return likely
         return None
 
     def _dials(self, place: Place) -> list[Dial]:
@@ -797,9 +798,9 @@ class WrongNode:
 
     def _are_off_by_codes(self, sample: _Sample, errors: np.ndarray) -> bool:
         """Return whether errors are rounding, except for a few that one code before the later nodes accounts for."""
-        equal_count = np.count_nonzero(errors <= sample.slack)
-        accepted = equal_count >= FURTHER_CAUSE_MIN_EQUAL_CODES * errors.size
-        accepted = accepted and bool((errors <= sample.slack + sample.step * (1 + LSB_SLACK)).all())
+        equal_count = int(np.count_nonzero(errors <= sample.slack))
+        is_close = bool((errors <= sample.slack + sample.step * (1 + LSB_SLACK)).all())
+        accepted = is_close and equal_count >= FURTHER_CAUSE_MIN_EQUAL_CODES * errors.size
         self._one_off |= accepted and equal_count < errors.size
         return accepted
 
