@@ -106,8 +106,10 @@ def run_segment(
         element_limit = max(
             element_limit, max_elements([array.shape for name, array in inputs.items() if name not in results])
         )
+        # On real numbers, a scale that is chosen at run time is 1.
+        is_scale_chosen_here = operators.of(node.op).gives_scale and output in node.outputs[1:]
         with size_limits(element_limit=element_limit):
-            return run(node, form, versions, inputs)
+            return (run_form if is_scale_chosen_here else run)(node, form, versions, inputs)
 
     return run_nodes(nodes, (output,), computed).get(output)
 

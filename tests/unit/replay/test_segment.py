@@ -53,6 +53,14 @@ def test_codes_of_a_scale_chosen_at_run_time_keep_their_real_values():
     np.testing.assert_allclose(made, X / 7 @ (weight - held["wz"]).astype(np.float32), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("output", "expected"), [("s", 6 / 255), ("z", 0)])
+def test_a_scale_chosen_at_run_time_is_computed_if_it_is_what_is_asked_for(output, expected):
+    chooser = Node(name="q", op="DynamicQuantizeLinear", inputs=("h",), outputs=("q", "s", "z"))
+    held = {"x": X, "c": np.ones_like(X)}
+    made = run_segment((node("Add", "x c", "h"), chooser), output, {"": 18}, lambda _, name: held[name])
+    np.testing.assert_allclose(made, expected, rtol=1e-6)
+
+
 def test_a_way_to_run_nodes_replaces_the_usual_one():
     def doubled(each, form, opset, values):
         return {name: 2 * array for name, array in run_form(each, form, opset, values).items()}
