@@ -16,12 +16,14 @@ from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat
 __all__ = ["short_sums"]
 
 _ACCUMULATORS = ("bfloat16", "float16")
+_MEANS = ("ReduceMean", "GlobalAveragePool", "AveragePool")
+"""Operators that divide each sum by the number of its terms."""
 _MAX_ADDITIONS = 1 << 23
 """Maximum number of additions to carry out one by one."""
 
 
 def short_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield mistakes in which a product, a reduction, a softmax or a cumulative sum accumulates in a short format.
+    """Yield mistakes in which a product, a reduction, a pool, a softmax or a running sum accumulates in a short format.
 
     Args:
         node: The node's real form.
@@ -34,9 +36,10 @@ def short_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake
         return
     count = len(terms)
     for short_format in (each for each in SHORT_FORMATS if each.name in _ACCUMULATORS):
-        for rounds_terms, clause in ((False, ""), (True, ", as are its terms")):
+        are_short = np.array_equal(terms, short_format.rounded(terms), equal_nan=True)
+        for rounds_terms, clause in ((False, ""), (True, ", as are its terms"))[: 1 if are_short else 2]:
             sums = _sum_sequentially(terms, short_format, rounds_terms=rounds_terms)
-            if node.op == "ReduceMean":
+            if node.op in _MEANS:
                 sums = short_format.rounded(sums / np.float32(count))
             if node.op == "Softmax":
                 sums = np.ascontiguousarray(np.moveaxis(terms / sums, 0, -1))
@@ -99,6 +102,10 @@ def _terms_of_sums(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray |
         return (
             data.transpose(*sorted(axes), *kept).reshape(count, -1) if data.size <= _MAX_ADDITIONS and count else None
         )
+    if node.op == "GlobalAveragePool" and data.ndim > 2:
+        return np.moveaxis(data.reshape(*data.shape[:2], -1), -1, 0) if 0 < data.size <= _MAX_ADDITIONS else None
+    if node.op == "AveragePool":
+        return _terms_of_windows(node, data)
     if operators.of(node.op).sums is not Sums.MATRIX or len(names) != 2 or node.attrs.get("transA"):
         return None
     weight = values[names[1]].swapaxes(-1, -2) if node.attrs.get("transB") else values[names[1]]
@@ -107,6 +114,26 @@ def _terms_of_sums(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray |
     if any(node.attrs.get(name, 1.0) != 1.0 for name in ("alpha", "beta")):
         return None
     return np.stack([data[..., :, at, None] * weight[..., None, at, :] for at in range(data.shape[-1])])
+
+
+def _terms_of_windows(node: Node, data: np.ndarray) -> np.ndarray | None:
+    """Return the elements of each window of an average pool, with those of a window along axis 0.
+
+    None if windows may contain padding or gaps, or there are too many terms.
+    """
+    attrs, axes = node.attrs, tuple(range(2, data.ndim))
+    extents = attrs.get("kernel_shape")
+    strides = attrs.get("strides") or (1,) * len(axes)
+    if not isinstance(extents, tuple) or not isinstance(strides, tuple) or len(extents) != len(axes):
+        return None
+    has_padding = np.any(attrs.get("pads") or 0) or attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    if has_padding or attrs.get("ceil_mode") or np.any(np.array(attrs.get("dilations") or 1) != 1):
+        return None
+    windows = np.lib.stride_tricks.sliding_window_view(data, tuple(map(int, extents)), axes)
+    windows = windows[(slice(None), slice(None), *(slice(None, None, int(step)) for step in strides))]
+    if windows.size > _MAX_ADDITIONS:
+        return None
+    return np.moveaxis(windows.reshape(*windows.shape[: data.ndim], -1), -1, 0)
 
 
 def _sum_sequentially(terms: np.ndarray, short_format: ShortFormat, *, rounds_terms: bool) -> np.ndarray:

@@ -72,3 +72,31 @@ def test_the_divisor_of_a_softmax_is_summed_term_by_term():
         total = (total.astype(np.float32) + powers[:, at]).astype(np.float16)
     text = "its sums are accumulated in float16, term by term"
     np.testing.assert_array_equal(made[text], powers / total.astype(np.float32)[:, None])
+
+
+def test_the_elements_of_a_global_pool_are_summed_one_after_another():
+    data = np.abs(RNG.normal(size=(2, 3, 40, 40))).astype(np.float16).astype(np.float32)
+    made = sums(Node(name="n", op="GlobalAveragePool", inputs=("x",), outputs=("y",)), {"x": data}, (2, 3, 1, 1))
+    total = np.zeros((2, 3), np.float16)
+    for at in range(1600):
+        total = (total + data.reshape(2, 3, -1)[..., at].astype(np.float16)).astype(np.float16)
+    expected = (total.astype(np.float32) / np.float32(1600)).astype(np.float16)
+    text = "its sums are accumulated in float16, term by term"
+    np.testing.assert_array_equal(made[text].reshape(2, 3), expected.astype(np.float32))
+    assert f"{text}, as are its terms" not in made  # the terms are float16 numbers already
+
+
+def test_the_elements_of_each_window_of_a_pool_are_summed_one_after_another():
+    data = RNG.normal(size=(1, 2, 9, 8)).astype(np.float32)
+    attrs = {"kernel_shape": (3, 4), "strides": (2, 3)}
+    node = Node(name="n", op="AveragePool", inputs=("x",), outputs=("y",), attrs=attrs)
+    made = sums(node, {"x": data}, (1, 2, 4, 2))["its sums are accumulated in float16, term by term"]
+    for row, column in np.ndindex(4, 2):
+        total = np.zeros((1, 2), np.float16)
+        for down, right in np.ndindex(3, 4):
+            term = data[:, :, 2 * row + down, 3 * column + right]
+            total = (total.astype(np.float32) + term).astype(np.float16)
+        expected = (total.astype(np.float32) / np.float32(12)).astype(np.float16).astype(np.float32)
+        np.testing.assert_array_equal(made[:, :, row, column], expected)
+    padded = Node(name="n", op="AveragePool", inputs=("x",), outputs=("y",), attrs={**attrs, "pads": (1, 1, 1, 1)})
+    assert not sums(padded, {"x": data}, (1, 2, 5, 3))
