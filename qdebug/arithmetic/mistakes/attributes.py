@@ -18,7 +18,7 @@ from qdebug.errors import KernelError
 from qdebug.model import AttrValue, Node, operators
 from qdebug.replay.registry import has_kernel, run_node
 
-__all__ = ["other_attributes", "other_integers", "other_operators", "wrong_choices"]
+__all__ = ["choices_of", "other_attributes", "other_integers", "other_operators", "wrong_choices"]
 
 
 def other_attributes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
@@ -158,16 +158,6 @@ _CONFUSED_VALUES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
     {
         "approximate": (("none", "tanh"),),
         "auto_pad": (("SAME_UPPER", "SAME_LOWER", "VALID"),),
-        "coordinate_transformation_mode": (
-            (
-                "half_pixel",
-                "pytorch_half_pixel",
-                "asymmetric",
-                "align_corners",
-                "output_half_pixel",
-                "half_pixel_symmetric",
-            ),
-        ),
         "direction": (("LEFT", "RIGHT"),),
         "keep_aspect_ratio_policy": (("stretch", "not_larger", "not_smaller"),),
         "mode": (
@@ -185,20 +175,40 @@ _CONFUSED_VALUES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
 )
 """Attribute values that are easily confused with each other."""
 _CONFUSED_VALUES_OF_OPERATORS: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = MappingProxyType(
-    {("RoiAlign", "coordinate_transformation_mode"): (("half_pixel", "output_half_pixel"),)}
+    {
+        ("RoiAlign", "coordinate_transformation_mode"): (("half_pixel", "output_half_pixel"),),
+        ("Resize", "coordinate_transformation_mode"): (
+            ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric"),
+        ),
+    }
 )
 """The same by operator and attribute, for operators that support fewer values."""
 _DIVISOR_FLAGS = ("count_include_pad", "ceil_mode")
 """Flags of average pools. Using 1 instead of 0 changes the divisor, which is a separate mistake in `known`."""
 
 
-def wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
+def choices_of(op: str, name: str, value: AttrValue | None) -> tuple[str, ...]:
+    """Return the values that are easily confused with a value of an enumerated attribute, and the value itself.
+
+    Args:
+        op: The operator.
+        name: The attribute.
+        value: Its value.
+    """
+    groups = _CONFUSED_VALUES_OF_OPERATORS.get((op, name), _CONFUSED_VALUES.get(name, ()))
+    return next((choices for choices in groups if value in choices), ())
+
+
+def wrong_choices(
+    node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int], *, excluded: tuple[str, ...] = ()
+) -> Iterator[Mistake]:
     """Yield mistakes in which a flag is inverted or an enumerated attribute confused. Defaults are included.
 
     Args:
         node: The node's real form.
         values: Its inputs.
         opset: Version of each operator set of its graph.
+        excluded: Enumerated attributes that are left out.
     """
     read_attrs: dict[str, AttrValue | None] = {}
     try:
@@ -212,8 +222,7 @@ def wrong_choices(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[s
             operand = _TRANSPOSING_FLAGS.get(name)
             about = "" if operand is None else node.inputs[operand]
             yield Mistake(likely=likely, node=inverted, values={}, about=about)
-        groups = _CONFUSED_VALUES_OF_OPERATORS.get((node.op, name), _CONFUSED_VALUES.get(name, ()))
-        for other_value in next((choices for choices in groups if value in choices), ()):
+        for other_value in () if name in excluded else choices_of(node.op, name, value):
             if other_value != value:
                 likely = f"it uses {name} = {other_value}, not {value}"
                 yield Mistake(

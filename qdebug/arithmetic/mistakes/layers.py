@@ -19,7 +19,7 @@ from qdebug.arithmetic.mistakes.attributes import wrong_choices
 from qdebug.arithmetic.mistakes.indices import index_mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake, always, applicable
 from qdebug.arithmetic.mistakes.recurrent import recurrent_mistakes
-from qdebug.arithmetic.mistakes.resizing import resizing_mistakes
+from qdebug.arithmetic.mistakes.resizing import index_attributes, resizing_mistakes
 from qdebug.arithmetic.mistakes.windows import window_mistakes
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Move
@@ -41,7 +41,7 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         opset: Version of each operator set of its graph.
     """
     families = (
-        wrong_choices(node, values, opset),
+        wrong_choices(node, values, opset, excluded=index_attributes(node, values, opset)),
         _ignored_inputs(node, values),
         recurrent_mistakes(node, values, opset),
         _padded_softmax(node, values),
