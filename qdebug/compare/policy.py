@@ -381,6 +381,8 @@ def verdict(
         remarks.append(_selection_clause(table, graph, [node.tensor for node in short] or outputs))
     if output is not None and not short:
         remarks.append(_output_clause(output, sample, outputs, diverged=first is not None))
+    if not costs:
+        remarks.append(_known_arithmetic_clause(table))
     clauses = (_differing_codes_clause, _unjudged_clause, _overruled_clause, _short_format_clause, _partial_clause)
     remarks += [clause(table) for clause in clauses]
     remarks += [_compounding_clause(compounding), _acknowledged_clause(table), _missing_clause(missing, accepted)]
@@ -419,6 +421,17 @@ def _has_no_cause(node: NodeResult) -> bool:
         finding.kind is FindingKind.ARITHMETIC and finding.role is FindingRole.BREACH for finding in node.findings
     )
     return is_arithmetic and not any(finding.role in explaining for finding in node.findings)
+
+
+def _known_arithmetic_clause(table: ResultTable) -> str:
+    """Name the first node whose known arithmetic is off by more than rounding, although within the limits."""
+    costs = [(node, cost) for node in table.nodes if (cost := cost_of(node)) is not None]
+    coarse = [(node, cost) for node, cost in costs if cost.kind is FindingKind.ARITHMETIC]
+    if not coarse:
+        return ""
+    node, cost = coarse[0]
+    others_text = f" The same applies to {plural(len(coarse) - 1, 'more tensor')}." if coarse[1:] else ""
+    return f" At {node.op} {cost.node!r}, {cost.sentence}.{others_text}"
 
 
 def _missing_clause(missing: Sequence[str], accepted: Sequence[str]) -> str:

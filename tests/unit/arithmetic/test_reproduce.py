@@ -72,6 +72,7 @@ def test_what_a_known_arithmetic_costs_is_said_and_diverges_where_it_alone_ruins
     assert cost.sentence.startswith(f"every bit is reproduced by {node.explained}; ")
     short, enough = (DiffSession(*sides(COARSE), limits=Limits(min_output_sqnr=db)).result() for db in (20, 10))
     assert (enough.status, enough.origin) == (Status.WITHIN, None)
+    assert enough.verdict.remarks[-1] == f"At MatMul 'fc', {cost.sentence}."
     assert (short.status, short.first_divergence, short.origin) == (Status.DIVERGED, "fc", "fc")
     assert short.verdict.sentence.startswith(f"The backend diverges first at MatMul 'fc' (tensor 'y'): {cost.sentence}")
     assert "nearly all of the error of the output 'y'" in short.verdict.sentence
