@@ -23,6 +23,7 @@ from qdebug.model.thresholds.patterns import (
     NO_ROUNDING_SPARED_RATIO,
     ONE_CODE_MIN_EXPECTED,
     RANKED_MAX_ELEMENTS,
+    RIGHT_BY_CHANCE_MAX_FACTOR,
     SCALED_CHANNEL_MIN_WRONG,
     SCALED_MIN_CODES,
     SCALED_MIN_DEVIATION,
@@ -433,7 +434,7 @@ def _growing_errors(evidence: CodesOfTensor) -> Iterator[Trait]:
     The measure is how often a wrong element has a larger sum, or larger terms, than a right one.
     """
     error, is_wrong = evidence.error, evidence.wrong
-    if is_wrong.all() or np.abs(error).max() <= SLIGHT_ERROR_CODES:
+    if is_wrong.all() or np.abs(error).max() <= SLIGHT_ERROR_CODES or _is_right_by_chance(evidence):
         return
     sizes = [size for size in (evidence.magnitude, evidence.sums) if size is not None]
     rank_share = max(
@@ -457,6 +458,18 @@ def _growing_errors(evidence: CodesOfTensor) -> Iterator[Trait]:
     ranked = f"({rank_share:.0%} of wrong ones outrank right ones{limit_text})"
     detail = f"wrong where the sums or their products are large {ranked}{sign_text}"
     yield Trait(pattern="growing", detail=detail)
+
+
+def _is_right_by_chance(evidence: CodesOfTensor) -> bool:
+    """Return whether as many elements are right as would be if every element held the code of a random other one.
+
+    Such elements have common codes, which are those of small sums.
+    """
+    codes, counts = np.unique(evidence.expected, return_counts=True)
+    recorded_codes, recorded_counts = np.unique(evidence.recorded, return_counts=True)
+    _, at, recorded_at = np.intersect1d(codes, recorded_codes, return_indices=True)
+    expected_right = float(counts[at] @ recorded_counts[recorded_at]) / evidence.expected.size
+    return int(np.count_nonzero(~evidence.wrong)) <= RIGHT_BY_CHANCE_MAX_FACTOR * expected_right
 
 
 def _thin_out(values: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.compare.attribute.graph_walk import downstream
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
 from qdebug.model.recording import shape_of
 from qdebug.model.thresholds.explanation import CAUSE_MIN_DISTINCT_VALUES
 from qdebug.numerics.affine import dequantize
@@ -59,11 +59,38 @@ def substituted_operands(
     for name, array in operands.items():
         if array.size < CAUSE_MIN_DISTINCT_VALUES or recording.graph.is_constant(name):
             continue
+        yield from _reads_without_strides(recording, form, name, array, place)
         for candidate, values in tensors_of_shape(recording, array.shape, place, excluded=excluded_tensors):
             if values.dtype == array.dtype and not np.array_equal(values, array):
                 clause = f"{candidate!r} is read instead of {name!r}"
                 yield Mistake(likely=clause, node=form, values={name: values})
 
 
+def _reads_without_strides(
+    recording: Recording, form: Node, name: str, array: np.ndarray, place: Place
+) -> Iterator[Mistake]:
+    """Yield mistakes in which an operand is read as contiguous, although it is a view of an earlier tensor."""
+    graph = recording.graph
+    viewed = name
+    for _ in range(_MAX_VIEWS):
+        maker = graph.producer(viewed)
+        if maker is None or operators.of(maker.op).moves is None or not maker.inputs or graph.is_constant(viewed):
+            return
+        viewed = maker.inputs[0]
+        if not recording.has(viewed, *place):
+            continue
+        elements = dequantize(recording.load(viewed, *place), graph.tensors[viewed].quant).reshape(-1)
+        if elements.dtype != array.dtype or elements.size < array.size:
+            continue
+        offsets = dict.fromkeys((0, *np.flatnonzero(elements == array.flat[0])[:1].tolist()))
+        for offset in offsets:
+            values = elements[offset : offset + array.size]
+            if values.size == array.size and not np.array_equal(values, array.reshape(-1)):
+                clause = f"the strides of {name!r} are ignored: {viewed!r} is read in memory order"
+                yield Mistake(likely=clause, node=form, values={name: values.reshape(array.shape)})
+
+
+_MAX_VIEWS = 4
+"""Maximum number of views of views that are tried."""
 _MAX_TENSORS_TRIED = 64
 """Maximum number of tensors of a shape that are tried."""

@@ -164,6 +164,11 @@ class WrongNode(MistakeSearch):
             return None
         cuts = np.cumsum([sample.exact.size for sample in samples])[:-1]
         wrong = np.concatenate([sample.wrong.reshape(-1) for sample in samples])
+        ends, wrong_numbers = {_wrong_end_of_axis(sample.wrong) for sample in samples}, np.unique(recorded[wrong])
+        if len(ends) == 1 and None not in ends and wrong_numbers.size == 1:  # in a sorted result, also the smallest
+            last = [self._node, *self._later][-1]
+            is_located = locate_outliers(self._recording, last, self._tensor, self._places) is not None
+            return None if is_located else f"{ends.pop()} are all {wrong_numbers[0]:g}"
         for clause, result in results_beyond_thresholds(right, recorded, wrong) if wrong.any() else ():
             parts = zip(np.split(result, cuts), samples, strict=True)
             if all(self._matches(sample, part.reshape(sample.exact.shape), whole=True) for part, sample in parts):
@@ -303,6 +308,16 @@ class WrongNode(MistakeSearch):
         if self._later or self.has_codes:
             return None
         return self._common_relation(relation_of, [sample.result.part(sample.wrong) for sample in samples])
+
+
+def _wrong_end_of_axis(wrong: np.ndarray) -> str | None:
+    """Return a clause on the last positions along an axis if all elements there are wrong and no others, or None."""
+    for axis, extent in enumerate(wrong.shape):
+        profile = np.atleast_1d(wrong.any(tuple(other for other in range(wrong.ndim) if other != axis)))
+        count = int(np.count_nonzero(profile))
+        if 0 < count < extent and profile[-count:].all() and np.count_nonzero(wrong) * extent == count * wrong.size:
+            return f"the last {count} of {extent} elements along axis {axis}"
+    return None
 
 
 def _equals_where_wrong(sample: Sample, values: np.ndarray) -> bool:

@@ -208,6 +208,12 @@ LARGE_SUMS_MIN_ELEMENTS = threshold(
     unit="elements",
     why="With fewer wrong or correct elements, it cannot be decided whether errors grow with the sums.",
 )
+RIGHT_BY_CHANCE_MAX_FACTOR = threshold(
+    "RIGHT_BY_CHANCE_MAX_FACTOR",
+    2.0,
+    unit="ratio",
+    why="Maximum ratio of right elements to those that exchanged elements would give. Below it, they tell nothing.",
+)
 RANKED_MAX_ELEMENTS = threshold(
     "RANKED_MAX_ELEMENTS",
     1 << 18,

@@ -394,6 +394,32 @@ def test_another_tensor_that_is_read_in_place_of_an_operand():
     assert "likely: 'g' is read instead of 'a' (reproduces every element)" in told.reason
 
 
+def test_a_view_whose_strides_are_ignored():
+    nodes = [
+        Node(name="half", op="Slice", inputs=("x", "starts", "ends", "axes"), outputs=("v",)),
+        Node(name="scores", op="Softmax", inputs=("v",), outputs=("y",)),
+    ]
+    bounds = {"starts": np.array([2]), "ends": np.array([5]), "axes": np.array([1])}
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in bounds]
+    graph = Graph(nodes, tensors=tensors, inputs=["x"], outputs=["y"], opset=OPSET)
+    x = real(8, 6)
+    view = x[:, 2:5]
+    for start in (0, 2):
+        read = x.reshape(-1)[start : start + view.size].reshape(view.shape)
+        made = run_node(nodes[1], {"v": read}, OPSET)["y"].astype(np.float32)
+        told = qdebug.explain(MemoryRecording.single(graph, {"x": x, **bounds, "v": view, "y": made})).nodes[-1]
+        assert "likely: the strides of 'v' are ignored: 'x' is read in memory order (reproduces" in told.reason
+
+
+def test_the_end_of_a_sorted_result_is_named_rather_than_its_small_values():
+    x = real(3, 40)
+    right = node("TopK", "x k", largest=1, sorted=1)
+    values = {"x": x, "k": np.array([12])}
+    made = -np.sort(-x)[:, :12]
+    made[:, 8:] = 0
+    assert all("the last 4 of 12 elements along axis 1 are all 0" in told for told in said_of(right, values, made))
+
+
 def test_an_axis_that_codes_are_averaged_along():
     codes = RNG.integers(-128, 128, (3, 8, 8, 8)).astype(np.int8)
     right = node("ReduceMean", "x axes", keepdims=0)

@@ -306,6 +306,13 @@ def test_errors_grow_only_if_they_are_more_than_slight_and_some_elements_are_rig
     assert list(_growing_errors(evidence_of(expected, recorded))) == []
 
 
+def test_elements_that_are_right_by_chance_do_not_tell_that_errors_grow_with_the_sums():
+    rng = np.random.default_rng(5)
+    expected = np.where(rng.random((1, 1000)) < 0.8, 0, rng.integers(-90, 90, (1, 1000)))
+    exchanged = rng.permutation(expected[0])[None]
+    assert list(_growing_errors(evidence_of(expected, exchanged, sums=np.abs(expected.astype(float))))) == []
+
+
 def test_right_elements_that_lie_closer_to_a_tie_are_counted():
     expected = np.full((1, 100), 40)
     recorded = expected.copy()
