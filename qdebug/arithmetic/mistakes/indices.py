@@ -66,28 +66,75 @@ _SLICE_INPUTS_WITH_STEPS = 5
 
 
 def _wrong_updates(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield mistakes of ScatterElements: negative indices are skipped, or only the last of repeated indices counts."""
-    if node.op != "ScatterElements" or not all(node.inputs[:3]):
+    """Yield mistakes of scatters: updates that are skipped or written elsewhere, and repeated indices."""
+    positions = _written_positions(node, values)
+    if positions is None:
         return
     data, indices, updates = (values[name] for name in node.inputs[:3])
-    axis, reduction = node.attrs.get("axis", 0), node.attrs.get("reduction", "none")
-    if not isinstance(axis, int) or data.ndim != indices.ndim:
-        return
-    positions = list(np.meshgrid(*map(np.arange, indices.shape), indexing="ij", sparse=True))
-    positions[axis] = np.where(indices < 0, indices + data.shape[axis], indices)
-    present = data[tuple(positions)]
-    name = node.inputs[2]
-    if np.any(indices < 0):
-        likely = "negative indices are skipped"
-        if reduction == "none":
-            kept = np.where(indices < 0, present, updates)
-        else:
-            kept = np.where(indices < 0, np.full_like(updates, _NEUTRAL.get(str(reduction), 0)), updates)
-        yield Mistake(likely=likely, node=node, values={name: kept.astype(updates.dtype)})
+    name, reduction = node.inputs[2], str(node.attrs.get("reduction", "none"))
+    present = data[positions]
+    skipped = present if reduction == "none" else np.full_like(updates, _NEUTRAL.get(reduction, 0))
+    if node.op != "ScatterND" and np.any(indices < 0):
+        kept = np.where(indices < 0, skipped, updates)
+        yield Mistake(likely="negative indices are skipped", node=node, values={name: kept.astype(updates.dtype)})
     if reduction == "add":
         last = replace(node, attrs={**node.attrs, "reduction": "none"})
         likely = "of repeated indices, only the last one is added"
         yield Mistake(likely=likely, node=last, values={name: (present + updates).astype(updates.dtype)})
+    yield from _unwritten_updates(node, name, updates, skipped)
+    yield from _moved_updates(node, data, indices)
+
+
+def _written_positions(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...] | None:
+    """Return the index arrays of the elements or slices that a scatter writes, or None for other operators."""
+    if node.op not in ("Scatter", "ScatterElements", "ScatterND") or not all(node.inputs[:3]):
+        return None
+    data, indices = (values[name] for name in node.inputs[:2])
+    if node.op == "ScatterND":
+        return tuple(np.moveaxis(indices, -1, 0)) if indices.ndim and indices.shape[-1] <= data.ndim else None
+    axis = node.attrs.get("axis", 0)
+    if not isinstance(axis, int) or data.ndim != indices.ndim:
+        return None
+    positions = list(np.meshgrid(*map(np.arange, indices.shape), indexing="ij", sparse=True))
+    positions[axis] = np.where(indices < 0, indices + data.shape[axis], indices)
+    return tuple(positions)
+
+
+def _unwritten_updates(node: Node, name: str, updates: np.ndarray, skipped: np.ndarray) -> Iterator[Mistake]:
+    """Yield scatters that write no update, or only those at one side of an index along an axis of the updates.
+
+    Args:
+        node: The scatter.
+        name: The updates.
+        updates: Their values.
+        skipped: Values in place of the updates that leave the data unchanged.
+    """
+    likely = f"{name!r} is not written: the result is {node.inputs[0]!r}"
+    yield Mistake(likely=likely, node=node, values={name: np.broadcast_to(skipped, updates.shape)}, about=name)
+    for axis, extent in enumerate(updates.shape):
+        for end in (end for end in range(1, extent) if extent <= _MAX_STARTS_TRIED):
+            is_first = np.arange(extent).reshape([-1 if at == axis else 1 for at in range(updates.ndim)]) < end
+            for keeps_first, words in ((True, f"before index {end}"), (False, f"from index {end} on")):
+                kept = np.where(is_first == keeps_first, updates, skipped).astype(updates.dtype)
+                likely = f"{name!r} is written only {words} along axis {axis}"
+                yield Mistake(likely=likely, node=node, values={name: kept}, about=name)
+
+
+def _moved_updates(node: Node, data: np.ndarray, indices: np.ndarray) -> Iterator[Mistake]:
+    """Yield scatters whose indices are off by one along one axis of the data, or confuse two axes."""
+    name, axis = node.inputs[1], int(str(node.attrs.get("axis", 0)))
+    moving_axes = range(indices.shape[-1]) if node.op == "ScatterND" else (axis,)
+    for part, along in enumerate(moving_axes):
+        for step, words in ((1, "one too large"), (-1, "one too small")):
+            moved = indices.copy()
+            column = moved[..., part] if node.op == "ScatterND" else moved
+            column[...] = np.mod(column + step, data.shape[along])
+            likely = f"indices along axis {along % data.ndim} of {node.inputs[0]!r} are {words}"
+            yield Mistake(likely=likely, node=node, values={name: moved}, about=name)
+    for other in range(data.ndim) if node.op != "ScatterND" else ():
+        if other != axis % data.ndim and indices.max(initial=0) < data.shape[other]:
+            turned = replace(node, attrs={**node.attrs, "axis": other})
+            yield Mistake(likely=f"it writes along axis {other}, not {axis}", node=turned, values={})
 
 
 _NEUTRAL: Mapping[str, float] = MappingProxyType({"add": 0, "mul": 1, "min": np.inf, "max": -np.inf})

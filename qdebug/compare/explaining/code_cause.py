@@ -68,6 +68,8 @@ def cause_of_codes(recording: Recording, tensor: str, *, roundings: bool = True)
         before_rounding = CodeCause() if is_complete else _cause_before_rounding(recording, node, tensor)
         if before_rounding.explains_all:
             return before_rounding
+        if operators.of(node.op).passes_codes and not operators.plain(node).unit:
+            return _cause_without_unit(recording, node, tensor)
         return _cause_of_search(recording, tensor) or before_rounding
     except (KernelError, NotRecordedError, UsageError):
         return CodeCause()
@@ -155,6 +157,16 @@ def _cause_before_rounding(recording: Recording, node: Node, tensor: str) -> Cod
         if _is_mostly_saturated(recording, tensor, places[:1])
         else locate_outliers(recording, rounding_itself, tensor, places)
     )
+    return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
+
+
+def _cause_without_unit(recording: Recording, node: Node, tensor: str) -> CodeCause:
+    """Return the cause of wrong codes of a node that no search for an arithmetic supports, such as a ScatterND."""
+    places = tuple(recording.places(tensor))
+    cause = further_cause(recording, node, tensor, places)
+    if cause is not None:
+        return CodeCause(sentence=cause.removeprefix(LIKELY), explains_all=True)
+    place = locate_outliers(recording, node, tensor, places)
     return CodeCause(sentence=None if place is None else f"wrong elements: {place}")
 
 

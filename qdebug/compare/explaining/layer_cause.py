@@ -54,7 +54,8 @@ def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Pl
         The clause. None if no mistake fits, if more than two fit, or if the error is too small to tell mistakes apart.
     """
     chains = [chain for name in node.inputs if name and (chain := layers.chain(name)) is not None]
-    ends_in_codes = layers.graph.tensors[tensor].quant is not None
+    # Codes that the last node only passes on are rounded once; elsewhere, a second rounding hides the first.
+    ends_in_codes = layers.graph.tensors[tensor].quant is not None and not operators.of(node.op).passes_codes
     if not chains or not places or (ends_in_codes and any(chain.makes_codes for chain in chains)):
         return None
     names = {inner.name for chain in chains for inner in chain.nodes}

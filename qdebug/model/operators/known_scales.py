@@ -214,7 +214,7 @@ def quant_facts(
                     if params is not None:
                         parameters[tensor] = params
         for node in nodes:
-            _propagate(node, parameters, node.inputs[:1], node.outputs)
+            _propagate(node, parameters, operators.operands(node), node.outputs)
     for weight in weight_scales(nodes, facts.constant):
         params = _weight_parameters(weight, facts)
         if params is not None:
@@ -288,17 +288,23 @@ def _add_bias_parameters(node: Node, facts: Facts, parameters: dict[str, QuantPa
 
 
 def _propagate(node: Node, parameters: dict[str, QuantParams], sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Give the first source's parameters to the targets, if the operator moves codes without changing them."""
+    """Give the parameters of the sources to the targets, if the operator moves codes without changing them."""
     row = operators.of(node.op)
-    if not row.passes_codes or not sources or sources[0] not in parameters:
+    if row.resizes:
+        sources = sources[:1]
+    params = next((parameters[name] for name in sources if name in parameters), None)
+    if not row.passes_codes or params is None:
         return
     if row.resizes and node.attrs.get("mode", "nearest") != "nearest":
         return
-    params = parameters[sources[0]]
-    if row.data == () and any(parameters.get(name, params) != params for name in node.inputs):
+    if row.data != _FIRST and any(parameters.get(name, params) != params for name in operators.operands(node)):
         return
     if params.per_channel and (row.permutes_dimensions or not row.keeps_values):
         return
     for target in targets:
         if target and target not in parameters:
             parameters[target] = params
+
+
+_FIRST = (0,)
+"""Positions of the data of an operator that passes on the codes of its first input alone."""

@@ -328,8 +328,8 @@ class Operator:
 
     @property
     def passes_codes(self) -> bool:
-        """Whether its output has the quantization of its first input, if that input is quantized."""
-        selects_data = self.selects and self.data == (0,) and not self.picks_index
+        """Whether its output has the quantization of its data, such as its first input, if these are quantized."""
+        selects_data = self.selects and self.data in ((0,), (0, 2)) and not self.picks_index
         return self.moves is not None or self.resizes or selects_data
 
     @property

@@ -6,7 +6,7 @@ They run for every node of graphs with a hundred thousand nodes, so they only lo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -123,15 +123,24 @@ def is_block_transpose(node: Node) -> bool:
 
 def operands(node: Node) -> tuple[str, ...]:
     """Return the inputs of a node whose elements enter its result. Axes, extents, pads and bounds are excluded."""
-    return node.inputs[:1] if of(node.op).data == (0,) else node.inputs
+    positions = _only_data(of(node.op))
+    return node.inputs if positions is None else _names_at(node, positions)
 
 
 def valued_inputs(node: Node) -> tuple[str, ...]:
     """Return the inputs of a node that are rounded like data, including bounds and fill values but not extents."""
     row = of(node.op)
-    if row.data != (0,):
-        return node.inputs
-    return tuple(name for slot, name in enumerate(node.inputs) if slot in (0, *row.in_codes))
+    positions = _only_data(row)
+    return node.inputs if positions is None else _names_at(node, (*positions, *row.in_codes))
+
+
+def _only_data(row: Operator) -> tuple[int, ...] | None:
+    """Return the positions of an operator's data if its other inputs are not data, or None if all inputs are."""
+    return row.data if row.data and (row.data == (0,) or row.selects) else None
+
+
+def _names_at(node: Node, positions: Collection[int]) -> tuple[str, ...]:
+    return tuple(name for slot, name in enumerate(node.inputs) if slot in positions)
 
 
 def coded_inputs(op: str, count: int) -> tuple[int, ...]:

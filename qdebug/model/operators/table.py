@@ -161,7 +161,7 @@ def _movements() -> Iterator[Operator]:
     channels = replace(move, moves=None, folds=False, selects=True, moves_channels=True, ordered=True)
     yield replace(channels, name="DepthToSpace", words="depthtospace pixelshuffle")
     yield replace(channels, name="SpaceToDepth", words="spacetodepth")
-    yield from _rows_like(Operator(name="", selects=True), "Scatter ScatterElements ScatterND")
+    yield from _rows_like(Operator(name="", selects=True, data=(0, 2)), "Scatter ScatterElements ScatterND")
     yield from _rows_like(
         Operator(name="", selects=True, data=_FIRST), "Compress GatherElements GatherND ReverseSequence"
     )

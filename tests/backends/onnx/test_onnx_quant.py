@@ -205,3 +205,10 @@ def test_every_integer_activation_and_weight_of_the_digits_nets_has_its_scale(fo
     codes = [name for name, info in graph.tensors.items() if info.dtype == "uint8" and not graph.is_constant(name)]
     assert codes
     assert all(graph.tensors[name].quant is not None for name in codes)
+
+
+def test_a_cache_has_the_scale_of_what_is_written_into_it():
+    nodes = [node("QuantizeLinear", "new s1 z1", "q"), node("ScatterND", "cache at q", "y")]
+    found = quant_facts(nodes, facts())
+    assert found["cache"] == found["y"] == found["q"]
+    assert "at" not in found
