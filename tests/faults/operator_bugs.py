@@ -3,7 +3,7 @@
     python tests/faults/operator_bugs.py [PATTERN ...]      all cases, or those whose title matches a pattern
     python tests/faults/operator_bugs.py --codes            the chip rounds results to codes, and shows these alone
     python tests/faults/operator_bugs.py --fused            the chip shows the result of the next node alone
-    python tests/faults/operator_bugs.py --further          with 151 more cases, of which more are not named
+    python tests/faults/operator_bugs.py --further          with 194 more cases, of which more are not named
     python tests/faults/operator_bugs.py --steps            80 other cases, each with one wrong step of an operator
     python tests/faults/operator_bugs.py --every N          one case in N; can be given with each of these
 
@@ -230,6 +230,7 @@ def selected_cases(options: argparse.Namespace) -> list[Case]:
     if options.further:
         import further_reported_bugs  # noqa: F401
         import indexing_bugs  # noqa: F401
+        import tile_bugs  # noqa: F401
     patterns = options.patterns or [""]
     matching = [bug for bug in CASES if any(re.search(pattern, bug.title) for pattern in patterns)]
     return matching[:: options.every]

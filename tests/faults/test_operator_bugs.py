@@ -21,7 +21,7 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnxruntime")
         pytest.param((), "of 261", marks=pytest.mark.slow),
         pytest.param(("--codes",), "of 208", marks=pytest.mark.slow),
         pytest.param(("--fused",), "of 203", marks=pytest.mark.slow),
-        pytest.param(("--further",), "of 392", marks=pytest.mark.slow),
+        pytest.param(("--further",), "of 435", marks=pytest.mark.slow),
     ],
 )
 def test_nearly_all_causes_are_named(options, total):

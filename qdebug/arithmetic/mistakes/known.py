@@ -20,6 +20,7 @@ from qdebug.arithmetic.mistakes.mistake import Mistake, always, applicable, with
 from qdebug.arithmetic.mistakes.normalization import normalization_mistakes, other_windows
 from qdebug.arithmetic.mistakes.packed import packed_mistakes
 from qdebug.arithmetic.mistakes.scales import late_zero_points, scales_by_flat_index
+from qdebug.arithmetic.mistakes.tails import tail_mistakes
 from qdebug.arithmetic.mistakes.windows import with_explicit_pads
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Sums
@@ -65,6 +66,7 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
         other_windows(node, values),
         layer_mistakes(node, values, opset),
         short_sums(node, values),
+        tail_mistakes(node, values),
     )
     for family in families:
         yield from applicable(family)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ class Mistake:
         opset: Version of each operator set to use, or None for the versions of the graph.
         about: The attribute or input concerned, if other mistakes involving it give nearly the same result, or "".
         is_rounding: Whether it is a rounding to fewer digits, which a backend may do by design.
+        unread: Masks of the elements of `values`, by name, whose values are unknown, such as memory behind an operand.
     """
 
     likely: str
@@ -43,6 +45,23 @@ class Mistake:
     opset: Mapping[str, int] | None = None
     about: str = ""
     is_rounding: bool = False
+    unread: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}))
+
+    def with_other_unread(self) -> Mistake | None:
+        """Return the mistake with other values for the unknown elements, or None if none is unknown."""
+        others = {name: _other_values(self.values[name], mask) for name, mask in self.unread.items() if mask.any()}
+        return replace(self, values={**self.values, **others}) if others else None
+
+
+def _other_values(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return an array with other values in some elements, in the range of the array."""
+    if array.dtype.kind == "b":
+        return np.asarray(array ^ mask)
+    present = array[~mask]
+    if not present.size:
+        return array
+    ends = present.min(), present.max()
+    return np.where(mask, np.where(array == ends[0], ends[1], ends[0]), array).astype(array.dtype)
 
 
 MISFITS = (ValueError, IndexError, ArithmeticError)

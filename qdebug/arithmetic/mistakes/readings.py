@@ -14,6 +14,7 @@ from itertools import chain, combinations, permutations
 import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake, always
+from qdebug.arithmetic.mistakes.widths import width_mistakes
 from qdebug.model import Node, operators
 from qdebug.numerics.short_formats import SHORT_FORMATS
 
@@ -46,6 +47,7 @@ def readings(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
             likely = text.format(repr(name))
             yield Mistake(likely=likely, node=node, values={name: array}, about=name, is_rounding=True)
     yield from _quantized_factors(node, values)
+    yield from width_mistakes(node, values)
 
 
 def rewritings(node: Node, result: np.ndarray) -> Iterator[Mistake]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice, product
 from math import prod
-from types import MappingProxyType
 
 import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake, always, without_inputs
+from qdebug.arithmetic.mistakes.window_memory import memory_mistakes
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums
 from qdebug.replay.extents import size_limits
@@ -35,6 +35,7 @@ def window_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping
     yield from _summed_groups(node, values)
     yield from _transposed_mistakes(node, values, opset)
     yield from _indices_of_planes(node, values)
+    yield from memory_mistakes(with_explicit_pads(node, values) or node, values)
 
 
 def with_explicit_pads(node: Node, values: Mapping[str, np.ndarray]) -> Node | None:
@@ -104,14 +105,6 @@ def _padding_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
             for side, one_sided in _fillings_of_one_side(data, widths, mode) if sum(map(bool, sizes)) > 1 else ():
                 text = f"the padding at the {side} repeats {likely} instead of being empty"
                 yield Mistake(likely=text, node=unpadded, values={name: one_sided})
-    for memory, order in _MEMORY_ORDERS.items():
-        if data.ndim == _IMAGE_AXES:
-            neighbors = _padded_with_neighbors(data.transpose(order), [widths[axis] for axis in order])
-            yield Mistake(
-                likely=f"the padding within each row is read from the {memory} memory around it instead of being empty",
-                node=unpadded,
-                values={name: np.ascontiguousarray(neighbors.transpose(np.argsort(order)))},
-            )
 
 
 def _fillings_of_one_side(
@@ -187,23 +180,6 @@ def _first_windows(result: np.ndarray, *, shape: tuple[int, int]) -> np.ndarray:
 _MAX_SHIFT = 2
 """Largest distance of windows from their place that is tried."""
 _IMAGE_AXES = 4
-_MEMORY_ORDERS = MappingProxyType({"channels-first": (0, 1, 2, 3), "channels-last": (0, 2, 3, 1)})
-
-
-def _padded_with_neighbors(array: np.ndarray, widths: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Pad an array, along the last padded axis with the elements next to each row in memory, else with 0.
-
-    A row spans the last padded axis and all axes after it.
-    """
-    row_axis = max(axis for axis, width in enumerate(widths) if any(width))
-    length, (before, after) = prod(array.shape[row_axis:]), widths[row_axis]
-    before, after = (count * prod(array.shape[row_axis + 1 :]) for count in (before, after))
-    memory = np.pad(array.reshape(-1), (before, after))
-    starts = np.arange(0, array.size, length)
-    rows = memory[starts[:, None] + np.arange(before + length + after)]
-    extents = [*array.shape[:row_axis], array.shape[row_axis] + sum(widths[row_axis]), *array.shape[row_axis + 1 :]]
-    rest = [(0, 0) if axis == row_axis else width for axis, width in enumerate(widths)]
-    return np.pad(rows.reshape(extents), rest)
 
 
 _FILLINGS = (("edge", "its outermost values"), ("reflect", "its values mirrored"))
@@ -242,6 +218,7 @@ def _transposed_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Ma
         likely = "its input is repeated between the steps, where there should be zeros"
         yield Mistake(likely=likely, node=dense, values={name: repeated})
     yield from _other_crops(node, values, opset)
+    yield from _output_padding_without_products(node, values)
     filters = values[weight]
     if not 1 < prod(filters.shape[2:]) <= _MAX_TAPS:
         return
@@ -290,6 +267,28 @@ def _other_crops(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[st
             position, right_position = (" and ".join(map(str, each)) for each in (other, begin))
             likely = f"its result is cropped at {position}, not at {right_position}"
             yield Mistake(likely=likely, node=node, values={}, after=always(result))
+
+
+def _output_padding_without_products(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield transposed convolutions whose last rows and columns, as many as the output padding, lack all products."""
+    axes = values[node.inputs[0]].ndim - 2
+    extra = _listed(node, "output_padding", (0,) * axes)
+    bias = values.get(node.inputs[2]) if len(node.inputs) > 2 else None
+    for words, fill in (("hold the bias alone", bias), ("hold 0", np.zeros(1))):
+        if fill is not None and len(extra) == axes and any(extra):
+            after = partial(_with_filled_ends, counts=extra, fill=fill.reshape(-1, *[1] * axes))
+            likely = f"the last rows that output_padding {list(extra)} adds {words}, although filters reach them"
+            yield Mistake(likely=likely, node=node, values={}, after=after)
+
+
+def _with_filled_ends(result: np.ndarray, *, counts: Sequence[int], fill: np.ndarray) -> np.ndarray:
+    """Return a result with the last indices of each spatial axis filled."""
+    changed = result.copy()
+    for axis, count in enumerate(counts, 2):
+        if count:
+            part = (*[slice(None)] * axis, slice(-count, None))
+            changed[part] = np.broadcast_to(fill, result.shape)[part] if fill.size > 1 else fill.reshape(-1)[0]
+    return changed
 
 
 _MAX_CROPS = 64

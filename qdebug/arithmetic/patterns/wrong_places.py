@@ -18,6 +18,7 @@ from qdebug.model.operators import Sums
 from qdebug.model.thresholds.patterns import (
     BLOCK_PART_MAX_PROBABILITY,
     BORDER_MAX_WIDTH,
+    CONFINED_MAX_OTHER_SHARE,
     FEW_ARE_ONE_IN,
     FLOAT64_COMPARISON_SLACK,
     KERNEL_BLOCKS,
@@ -27,7 +28,7 @@ from qdebug.model.thresholds.patterns import (
 )
 from qdebug.replay.unit import Unit
 
-__all__ = ["Layout", "WrongPlace", "layout_of", "may_be_chance", "places", "unbroadcast_operand"]
+__all__ = ["Layout", "WrongPlace", "layout_of", "may_be_chance", "may_be_confined", "places", "unbroadcast_operand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +160,47 @@ def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
         if place.share <= MEMORY_PART_MAX_SHARE * smallest_share
     ]
     return tuple(sorted(result, key=lambda place: place.share))
+
+
+def may_be_confined(is_wrong: np.ndarray, is_other: np.ndarray) -> bool:
+    """Return whether a mistake that reproduces all wrong elements may be made in one place alone.
+
+    It may be if there is a box, a range in memory or a part of every block that contains all wrong elements, and nearly
+    no right ones that the mistake would change.
+
+    Args:
+        is_wrong: Mask of the wrong elements.
+        is_other: Mask of the right elements that the mistake would change.
+    """
+    allowed_count = CONFINED_MAX_OTHER_SHARE * np.count_nonzero(is_wrong)
+    return any(np.count_nonzero(is_other & region) <= allowed_count for region in _regions(is_wrong))
+
+
+def _regions(is_wrong: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield masks of simple places that contain all wrong elements."""
+    for axes in range(is_wrong.ndim, 0, -1):  # the last axes are flattened, as positions in a plane are
+        flattened = is_wrong.reshape(*is_wrong.shape[: axes - 1], -1)
+        box = np.ones(flattened.shape, bool)
+        for axis in range(axes):
+            others = tuple(other for other in range(axes) if other != axis)
+            is_affected = np.asarray(flattened.any(axis=others))
+            if axis == axes - 1 and axes < is_wrong.ndim:
+                is_affected = _filled_between(is_affected)
+            box &= is_affected.reshape([-1 if at == axis else 1 for at in range(axes)])
+        yield box.reshape(is_wrong.shape)
+        indices = np.arange(flattened.shape[-1])
+        for block in KERNEL_BLOCKS:
+            residues = np.isin(indices % block, np.unique(np.nonzero(flattened)[-1] % block))
+            yield np.broadcast_to(residues, flattened.shape).reshape(is_wrong.shape)
+
+
+def _filled_between(mask: np.ndarray) -> np.ndarray:
+    """Return a mask of all indices between the first and the last of a mask."""
+    indices = np.flatnonzero(mask)
+    is_between = np.zeros_like(mask)
+    if indices.size:
+        is_between[indices[0] : indices[-1] + 1] = True
+    return is_between
 
 
 def unbroadcast_operand(node: Node, shapes: Mapping[str, tuple[int, ...]], is_wrong: np.ndarray) -> str | None:

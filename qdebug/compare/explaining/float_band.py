@@ -236,7 +236,9 @@ def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) 
         return ()
 
 
-def locate_outliers(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> str | None:
+def locate_outliers(
+    recording: Recording, node: Node, tensor: str, at: Sequence[Place], *, is_wrong: np.ndarray | None = None
+) -> str | None:
     """Return a clause on where the outliers among a float node's errors lie, or None if they are scattered.
 
     Args:
@@ -244,13 +246,13 @@ def locate_outliers(recording: Recording, node: Node, tensor: str, at: Sequence[
         node: The node.
         tensor: Its output.
         at: Samples and steps. Only the first is examined.
+        is_wrong: Mask of the outliers, if it is known.
     """
+    if not at:
+        return None
     try:
-        return (
-            (_FloatNode(recording, node, tensor, at[:1]).clause_of_outliers(at).removeprefix(", ") or None)
-            if at
-            else None
-        )
+        clause = _FloatNode(recording, node, tensor, at[:1]).clause_of_outliers(at, is_wrong)
+        return clause.removeprefix(", ") or None
     except (KernelError, NotRecordedError):
         return None
 
@@ -584,13 +586,20 @@ class _FloatNode:
         error = finite_norm(_difference(self.compare(place)[0], plain))
         return error / largest if largest else None
 
-    def clause_of_outliers(self, at: Sequence[Place]) -> str:
-        """Return a clause on where the outliers among the errors lie, or "" if they are scattered."""
+    def clause_of_outliers(self, at: Sequence[Place], is_wrong: np.ndarray | None = None) -> str:
+        """Return a clause on where the outliers among the errors lie, or "" if they are scattered.
+
+        Args:
+            at: Samples and steps. Only the first is examined.
+            is_wrong: Mask of the outliers, if it is known.
+        """
         recorded_values, replayed, allowed = self.compare(at[0])
         error = np.abs(_difference(recorded_values, replayed))
         if recorded_values.ndim < 2 or not error.size:
             return ""
-        is_outlier = error > OUTLIER_ERROR_RATIO * self._rounding_of_elements(at[0], replayed, allowed)
+        if is_wrong is None or is_wrong.shape != error.shape:
+            is_wrong = error > OUTLIER_ERROR_RATIO * self._rounding_of_elements(at[0], replayed, allowed)
+        is_outlier = is_wrong
         axes = recorded_values.ndim - 1
         vectors = recorded_values.ndim == _MATRIX_RANK or self._holds_vectors()
         last = vectors or keeps_channels_last(self._form)

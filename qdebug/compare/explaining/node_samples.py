@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qdebug.arithmetic.patterns.wrong_places import may_be_confined
 from qdebug.arithmetic.relations import Result
 from qdebug.compare.attribute.band import allowed_error, difference, finite_norm, norm, sum_terms
-from qdebug.compare.explaining.claims import EVERY, ONE_OFF
+from qdebug.compare.explaining.claims import EVERY, KNOWN, ONE_OFF
 from qdebug.compare.explaining.fused import WithFused, makes_codes
 from qdebug.compare.explaining.mistaken import form_of_output, is_conclusive, rounding_norm
 from qdebug.errors import KernelError, UsageError
@@ -20,6 +21,7 @@ from qdebug.model.thresholds.explanation import (
     CAUSE_MIN_DISTINCT_VALUES,
     FURTHER_CAUSE_MAX_SUMS,
     FURTHER_CAUSE_MIN_EQUAL_CODES,
+    KNOWN_RESULTS_MIN_SHARE,
     OUTLIER_ERROR_RATIO,
 )
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK, ROUNDING_SUM_FACTOR
@@ -94,6 +96,8 @@ class NodeSamples:
         self._samples: dict[Place, Sample] = {}
         self._one_off = False
         """Whether a candidate was accepted although a few of its codes are off by one."""
+        self._depends_on_unknown = False
+        """Whether a candidate was accepted that does not determine all elements."""
         beside = [name for name in node.inputs if name and name not in self._form.inputs]
         self._constants = {name: recording.load(name) for name in beside if recording.graph.is_constant(name)}
         self._places = self._telling_first(places)
@@ -154,7 +158,7 @@ class NodeSamples:
     @property
     def claim(self) -> str:
         """How exactly the accepted candidates reproduce the output, as a clause."""
-        return ONE_OFF if self._one_off else EVERY
+        return ONE_OFF if self._one_off else KNOWN if self._depends_on_unknown else EVERY
 
     def _sample(self, place: Place) -> Sample:
         if place not in self._samples:
@@ -257,14 +261,28 @@ class NodeSamples:
             return self._are_equal(sample, fake_quantize(computed_values, self._quant), whole=whole)
         errors = np.abs(difference(sample.result.recorded, computed_values))
         if sample.step:
-            return self._are_off_by_codes(sample, errors if whole else errors[sample.wrong])
+            is_confined = whole or _is_confined(sample, errors - sample.step * (1 + LSB_SLACK))
+            return is_confined and self._are_off_by_codes(sample, errors if whole else errors[sample.wrong])
         if not whole:
-            return bool((errors[sample.wrong] <= sample.slack).all())
+            return bool((errors[sample.wrong] <= sample.slack).all()) and _is_confined(sample, errors)
         return finite_norm(errors) <= sample.allowed and bool(np.isfinite(errors).all())
+
+    def _matches_where_known(self, sample: Sample, computed_values: np.ndarray, is_known: np.ndarray) -> bool:
+        """Return whether computed results match where they are known, if enough elements are."""
+        if computed_values.shape != sample.wrong.shape or is_known.mean() < KNOWN_RESULTS_MIN_SHARE:
+            return False
+        if not is_conclusive(sample.result.recorded[sample.wrong & is_known]):
+            return False
+        values = np.where(is_known, computed_values, sample.result.recorded)
+        accepted = self._matches(sample, values, whole=True)
+        self._depends_on_unknown |= accepted
+        return accepted
 
     def _are_equal(self, sample: Sample, computed_codes: np.ndarray, *, whole: bool = True) -> bool:
         """Return whether codes equal the recorded ones, except for errors of one LSB in a few of them."""
         errors = np.abs(difference(sample.result.recorded, computed_codes))
+        if not whole and not _is_confined(sample, errors):
+            return False
         errors = errors if whole else errors[sample.wrong]
         equal_count = np.count_nonzero(errors <= sample.slack * LSB_SLACK)
         accepted = bool((errors <= sample.slack).all()) and equal_count >= FURTHER_CAUSE_MIN_EQUAL_CODES * errors.size
@@ -294,6 +312,11 @@ class NodeSamples:
         if sample.step:
             return bool((np.abs(errors) <= sample.slack + sample.step * (1 + LSB_SLACK)).all())
         return norm(errors) <= sample.allowed
+
+
+def _is_confined(sample: Sample, errors: np.ndarray) -> bool:
+    """Return whether a mistake with these errors may be made only in the place of the wrong elements."""
+    return may_be_confined(sample.wrong, ~(errors <= sample.slack))
 
 
 def is_blank(sample: Sample) -> bool:

@@ -269,8 +269,7 @@ class WrongNode(MistakeSearch):
             common_names = names if common_names is None else [name for name in common_names if name in names]
         if not common_names:
             return None
-        last = [self._node, *self._later][-1]
-        place_clause = locate_outliers(self._recording, last, self._tensor, self._places)
+        place_clause = self._place_clause()
         where = f"{place_clause}: " if place_clause else ""
         return f"{where}the wrong elements are equal to {common_names[0]!r} at the same positions"
 
@@ -294,13 +293,18 @@ class WrongNode(MistakeSearch):
         cause = ", or ".join(fitting_mistakes) or self._find_relation_in_part() or self._find_number(whole=False)
         if cause is None:
             return None
-        last = [self._node, *self._later][-1]
-        place_clause = locate_outliers(self._recording, last, self._tensor, self._places)
+        place_clause = self._place_clause()
         # Scattered codes may equal those of some mistake by chance, and scattered numbers those of a relation.
         if place_clause is None and (self.has_codes or not fitting_mistakes):
             return None
         place = place_clause or f"{np.count_nonzero(first.wrong)} of {first.wrong.size} elements"
         return f"{LIKELY}{place}: {cause} (reproduces all wrong elements)"
+
+    def _place_clause(self) -> str | None:
+        """Return a clause on where the wrong elements of the first sample lie, or None if they are scattered."""
+        last, is_wrong = [self._node, *self._later][-1], self._sample(self._places[0]).wrong
+        mask = is_wrong if self.has_codes else None
+        return locate_outliers(self._recording, last, self._tensor, self._places, is_wrong=mask)
 
     def _find_relation_in_part(self) -> str | None:
         """Return a relation of the wrong elements of real numbers to the right ones, in words, or None."""

@@ -378,3 +378,10 @@ OVERFLOW_LIMIT_SLACK = threshold(
     why="Inside a layer, rounding decides whether results this close to the largest number of the format overflow.",
     source="derived: one step of float16 for the result, and one for its operands",
 )
+KNOWN_RESULTS_MIN_SHARE = threshold(
+    "KNOWN_RESULTS_MIN_SHARE",
+    0.2,
+    unit="of the results",
+    why="Minimum share of the results that a mistake must determine if it reads unknown memory. Booleans that are read "
+    "as 32-bit integers determine a quarter.",
+)

@@ -66,6 +66,13 @@ TABLE_MAX_ENTRY_SHARE = threshold(
     why="A function of real numbers takes nearly as many values as it has inputs. One that takes this few repeats "
     "more often than it changes from one input to the next larger one, so it is read from a table.",
 )
+CONFINED_MAX_OTHER_SHARE = threshold(
+    "CONFINED_MAX_OTHER_SHARE",
+    0.125,
+    unit="of the wrong elements",
+    why="Maximum number of right elements in the place of the wrong ones that a mistake made there would change. Such "
+    "elements contradict the mistake, unless its place has another shape.",
+)
 KERNEL_BLOCKS = threshold(
     "KERNEL_BLOCKS",
     (4, 8, 16, 32, 64, 128),
