@@ -373,7 +373,9 @@ class Search:
         """Change as many nodes at once as the goal requires, worst first, with as few nodes in float as possible.
 
         The number is doubled until the goal is reached, and then bisected. Edits without extra multiply-adds are
-        applied to all nodes, including those with small shares, before any node is put in float.
+        applied to all nodes, including those with small shares, before any node is put in float. Nodes without weights
+        are put in float before those with weights, and nodes with small shares last: a small share of a large error may
+        still exceed the goal.
         """
         float_names = {edit.unit.node.name for edit in self.edits if edit.kind == "float"}
         other_names, cheap_edits = (
@@ -385,7 +387,8 @@ class Search:
                 return
             self.on_trial(f"edits of {name}", self._score(self.edits).value)
             cheap_edits += self._strongest_edits(name, in_float=False)
-        float_edits = [edit for name in names for edit in self._allowed_edits(name, ("float",))]
+        float_edits = [edit for name in (*names, *other_names) for edit in self._allowed_edits(name, ("float",))]
+        float_edits.sort(key=lambda edit: bool(self.catalog.nodes.weight(edit.unit.node)))
         start_edits, ordered_edits = list(self.edits), [*cheap_edits, *float_edits]
         max_added = None if self.cost.max_edits is None else self.cost.max_edits - len(start_edits)
         # If only some of the edits are allowed, prefer nodes in float, which gain more than cheap edits.

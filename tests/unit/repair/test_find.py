@@ -383,6 +383,33 @@ def test_many_small_errors_are_repaired_at_once_and_what_is_not_needed_goes():
     assert few.search.after > few.search.before
 
 
+def test_two_nodes_with_small_shares_that_gain_only_together_are_found_behind_many():
+    """Eight branches make nearly all of the error. A maximum of two equal products has an error that both have."""
+    branches = range(10)
+    nodes = [Node(name=f"n{at}", op="MatMul", inputs=("x", f"w{at}"), outputs=(f"t{at}",)) for at in branches]
+    nodes.append(Node(name="largest", op="Max", inputs=("t8", "t9"), outputs=("m",)))
+    names = (*(f"t{at}" for at in range(8)), "m")
+    nodes.append(Node(name="all", op="Concat", inputs=names, outputs=("y",), attrs={"axis": -1}))
+    infos = [TensorInfo(name=f"w{at}", role=Role.CONSTANT) for at in branches]
+    graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",), opset={"": 17})
+
+    def run(large, small):
+        rng, values = np.random.default_rng(0), {}
+        for at in branches:
+            weight = rng.standard_normal((6, 4)) + (large if at < 8 else small)
+            values[f"w{at}", 0, 0] = weight.astype(np.float32) if at < 9 else values["w8", 0, 0]
+        for sample in range(2):
+            x = np.abs(np.random.default_rng(sample).standard_normal((5, 6))).astype(np.float32)
+            values["x", sample, 0] = x
+            values |= {(f"t{at}", sample, 0): x @ values[f"w{at}", 0, 0] for at in branches}
+            values["m", sample, 0] = np.maximum(values["t8", sample, 0], values["t9", sample, 0])
+            values["y", sample, 0] = np.concatenate([values[name, sample, 0] for name in names], axis=-1)
+        return MemoryRecording(graph, values)
+
+    found = find_repair(DiffSession(run(0, 0), run(50, 0.5)), RepairOptions(within=60, cost=_floats()))
+    assert (found.reached, found.minimal, nodes_of(found)) == (True, True, {f"n{at}" for at in branches})
+
+
 def test_no_node_is_put_in_float_as_long_as_cheaper_edits_of_all_nodes_do():
     """Eight branches make nearly all of the error, forty others a rest; each error is one that a bias takes back."""
     branches = range(48)
