@@ -175,6 +175,8 @@ class _Describer:
             self._add_computing_node(operation, operation, name, is_quantized=False)
         elif self._is_inner(data) and self._reads_codes(data.get_node()):
             self._add_computing_node(operation, data.get_node(), name, is_quantized=True)
+        elif self._is_inner(data) and (clamp := self._find_clamp_of_codes(data.get_node())) is not None:
+            self._add_layer_node(operation, replace(clamp, outputs=(name,)))
         else:
             node = Node(name="", op="QuantizeLinear", inputs=(self._operand_name(data),), outputs=(name,))
             self._add_layer_node(operation, node)
@@ -186,8 +188,10 @@ class _Describer:
         data = operation.input_value(0)
         if _activation_attrs(operation) and self._is_inner(data) and not self._is_read_as_codes(data):
             return self._reads_codes(data.get_node())
-        if operation.get_type_name() in _PRODUCTS or self._find_bias(operation) is not None:
-            return True
+        bias = self._find_bias(operation)
+        product = operation if bias is None else bias[0].get_node()
+        if product.get_type_name() in _PRODUCTS:
+            return not any(map(self._is_read_as_real_numbers, product.input_values()))
         values = [value for value in operation.input_values() if value.get_element_type().is_real()]
         has_settings = operation.get_type_name() in ("Interpolate", "PRelu")
         data_values = [value for value in values if not has_settings or self._constant_elements(value) is None]
@@ -201,6 +205,28 @@ class _Describer:
             return self._codes_of(value) is not None or self._coded_constant(value) is not None
         info = self._infos.get(self._source.name_of(value))
         return info is not None and info.quant is not None
+
+    def _is_read_as_real_numbers(self, value: Any) -> bool:
+        """Return whether a result is not constant and is a tensor of real numbers, which another layer computes."""
+        is_tensor = self._has_result(value) and value.get_node().get_type_name() != "Constant"
+        return is_tensor and not self._is_read_as_codes(value)
+
+    def _find_clamp_of_codes(self, operation: Any) -> Node | None:
+        """Return the Clamp of codes as which OpenVINO runs a Minimum of a Maximum, or the reverse, with constants."""
+        bounds: dict[str, float] = {}
+        value = operation.output(0)
+        while value.get_node().get_type_name() in {"Maximum", "Minimum"} - set(bounds) and self._is_inner(value):
+            limits = [self._constant_elements(operand) for operand in value.get_node().input_values()]
+            constant = next((limit for limit in limits if limit is not None and limit.size == 1), None)
+            data_operands = [value.get_node().input_value(at) for at, limit in enumerate(limits) if limit is None]
+            if constant is None or len(data_operands) != 1:
+                return None
+            bounds[value.get_node().get_type_name()] = float(constant.item())
+            value = data_operands[0]
+        if len(bounds) < 2 or not bounds["Maximum"] <= bounds["Minimum"] or not self._is_read_as_codes(value):
+            return None
+        attrs: dict[str, AttrValue] = {"min": bounds["Maximum"], "max": bounds["Minimum"]}
+        return Node(name="", op="Clamp", inputs=(self._operand_name(value),), attrs=attrs)
 
     def _add_computing_node(self, last_operation: Any, operation: Any, name: str, *, is_quantized: bool) -> None:
         """Add a node that computes a tensor: a product with its bias and activation, or another operation.
