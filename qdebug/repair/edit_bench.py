@@ -88,7 +88,12 @@ class EditBench:
         return tuple(edits)
 
     def effects(
-        self, edits: Sequence[str], places: Sequence[tuple[int, int]], *, whole_run: bool = False
+        self,
+        edits: Sequence[str],
+        places: Sequence[tuple[int, int]],
+        *,
+        whole_run: bool = False,
+        next_edits: Sequence[str] = (),
     ) -> Iterator[EditEffect]:
         """Yield the effect of edits on the outputs, after each sample, over all samples so far.
 
@@ -97,6 +102,7 @@ class EditBench:
                 the whole network is replayed, which shows the effect of the replay itself.
             places: Samples and steps.
             whole_run: Whether to also replay nodes that no edit reaches.
+            next_edits: Names of edits that may be added to these next, which makes these replays faster.
 
         Raises:
             UsageError: There is no such edit.
@@ -106,7 +112,8 @@ class EditBench:
         trials, accumulators = self._search.trials, dict[str, tuple[ErrorAccumulator, ErrorAccumulator]]()
         start = time.monotonic()
         whole_run = whole_run or not edits
-        replays = self._replays([ReplayTask(edits=tuple(edits), places=tuple(places), everything=whole_run)])
+        task = ReplayTask(edits=tuple(edits), places=tuple(places), everything=whole_run, next_edits=tuple(next_edits))
+        replays = self._replays([task])
         for count, place in enumerate(places, 1):
             recorded_outputs, trial = trials.recorded_outputs(place), trials.under_reference_names(next(replays), place)
             for name, values in trials.reference_outputs(place).items():

@@ -8,7 +8,7 @@ computed on codes, in a given arithmetic.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -90,11 +90,16 @@ class EditedReplay:
         self._is_stackable: dict[tuple[str, tuple[bool, ...]], bool] = {}
         self._states = ReplayStates[_ReplayedValues]()
         self._marks: set[int] = set()
-        """Positions of nodes that some change affects. States are stored before these nodes."""
+        """Positions of nodes that some change affects, or may affect. States are stored before these nodes."""
         self._shapes: dict[tuple[str, tuple[int, int]], tuple[int, ...]] = {}
         graph = backend.graph
         readers = {name: position for position, node in enumerate(graph.nodes) for name in node.inputs}
         self._last_readers = {name: position for name, position in readers.items() if name not in graph.outputs}
+
+    def expect(self, changes: Iterable[Change]) -> None:
+        """Store states ahead of the first node of each change, from which later replays that add one can continue."""
+        positions = {node.name: position for position, node in enumerate(self._run.graph.nodes)}
+        self._marks |= {min(positions[name] for name in change.nodes) for change in changes if change.nodes}
 
     def outputs(
         self, change: Change, places: Sequence[tuple[int, int]], *, everything: bool = False
@@ -514,16 +519,18 @@ def _split(stacked: np.ndarray, count: int) -> list[np.ndarray]:
 
 def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Stack the arrays of several runs along the first axis, without a copy if they are the parts of one array."""
-    whole = arrays[0].base
+    whole, shape, strides = arrays[0].base, arrays[0].shape, arrays[0].strides
     if (
         whole is not None
         and whole.flags.c_contiguous
-        and whole.shape == (len(arrays) * len(arrays[0]), *arrays[0].shape[1:])
-        and all(array.base is whole for array in arrays)
+        and whole.shape == (len(arrays) * len(arrays[0]), *shape[1:])
+        and all(array.base is whole and array.shape == shape and array.strides == strides for array in arrays)
     ):
-        parts = _split(whole, len(arrays))
+        first, *_, last = _split(whole, len(arrays))
+        # Runs are in order, so if the first and the last one are in place, all are.
         if all(
-            array.__array_interface__ == part.__array_interface__ for array, part in zip(arrays, parts, strict=True)
+            array.__array_interface__ == part.__array_interface__
+            for array, part in ((arrays[0], first), (arrays[-1], last))
         ):
             return whole
     return np.concatenate(arrays)

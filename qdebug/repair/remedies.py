@@ -191,12 +191,13 @@ class _Trials:
                 number_by_edit.setdefault(edit.name, number)
                 edits[edit.name] = edit
 
+        candidates = [*number_by_edit][:_MAX_TRIED_IN_FLOAT]
+
         def gain_of(names: Sequence[str]) -> float:
-            return self._measure_gains(names, self._places).get(output, -math.inf)
+            return self._measure_gains(names, self._places, candidates).get(output, -math.inf)
 
         if len(number_by_edit) < 2:
             return None
-        candidates = [*number_by_edit][:_MAX_TRIED_IN_FLOAT]
         names, count = _order_greedily(candidates, gain_of, CONTRIBUTORS_NAMED)
         chosen_names = names[:count]
         gains = self._measure_gains(chosen_names, self._places)
@@ -251,7 +252,9 @@ class _Trials:
         is_quantization = fault.fault is FaultClass.QUANTIZATION
         kinds = _KINDS[main_part(node) if is_quantization else None]
         candidates = [] if unit is None else [edit for edit in self._bench.edits_of(unit) if edit.kind in kinds]
-        gains = [max(self._measure_gains([edit.name], self._few_places).values(), default=0.0) for edit in candidates]
+        is_any_measured = any(((edit.name,), len(self._places)) in self._gains for edit in candidates)
+        places = self._places if is_any_measured else self._few_places
+        gains = [max(self._measure_gains([edit.name], places).values(), default=0.0) for edit in candidates]
         best_gain = max(gains, default=0.0)
         if best_gain < REMEDY_MIN_GAIN:
             return
@@ -286,12 +289,14 @@ class _Trials:
             edit=edit, what=title, gains=output_gains, samples=samples, cost=cost, command=command, nodes=nodes
         )
 
-    def _measure_gains(self, names: Sequence[str], places: Sequence[tuple[int, int]]) -> dict[str, float]:
+    def _measure_gains(
+        self, names: Sequence[str], places: Sequence[tuple[int, int]], next_names: Sequence[str] = ()
+    ) -> dict[str, float]:
         """Return the gain in SQNR of each output from the given edits, in dB, without unknown gains."""
         key = tuple(names), len(places)
         if key not in self._gains:
             try:
-                levels_before, levels_after = self._measure_levels(names, places)
+                levels_before, levels_after = self._measure_levels(names, places, next_names)
             except QdebugError:
                 levels_before, levels_after = {}, {}
             gains = {name: level - levels_before[name] for name, level in levels_after.items() if name in levels_before}
@@ -300,13 +305,13 @@ class _Trials:
         return self._gains[key]
 
     def _measure_levels(
-        self, names: Sequence[str], places: Sequence[tuple[int, int]]
+        self, names: Sequence[str], places: Sequence[tuple[int, int]], next_names: Sequence[str] = ()
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Return the SQNR of each output without and with the given edits.
 
         The baseline without edits is the recording, or a replay without edits if that differs from the recording.
         """
-        *_, effect = self._bench.effects(names, places, whole_run=not self._is_exact)
+        *_, effect = self._bench.effects(names, places, whole_run=not self._is_exact, next_edits=next_names)
         levels_now = {output.output: output.now.sqnr_db for output in effect.outputs if output.now.sqnr_db is not None}
         levels_after = {
             output.output: output.trial.sqnr_db for output in effect.outputs if output.trial.sqnr_db is not None

@@ -32,11 +32,13 @@ class ReplayTask:
         edits: Names of the edits.
         places: Samples and steps.
         everything: Whether to also compute nodes that no edit reaches.
+        next_edits: Names of edits that later tasks may add to these, so that their replays can continue this one.
     """
 
     edits: tuple[str, ...]
     places: tuple[tuple[int, int], ...]
     everything: bool = False
+    next_edits: tuple[str, ...] = ()
 
 
 RealOutputs = Mapping[str, np.ndarray]
@@ -81,6 +83,7 @@ def _group_tasks(replay: EditedReplay, tasks: Sequence[ReplayTask]) -> Iterator[
 
 def _replay_task(catalog: EditCatalog, replay: EditedReplay, task: ReplayTask) -> Sequence[RealOutputs]:
     edits = list(map(catalog.edit_named, task.edits))
+    replay.expect(catalog.edit_named(name).change for name in task.next_edits)
     return replay.outputs(catalog.change(edits) if edits else Change(), task.places, everything=task.everything)
 
 

@@ -175,15 +175,16 @@ def _clip(low: int, high: int, *, never_nan: bool, dtype: np.dtype | None = None
     def apply(numbers: Numbers, out: Out) -> np.ndarray:
         values = numbers[0]
         lowest, highest = values.dtype.type(low), values.dtype.type(high)
-        if never_nan or values.dtype.kind == "i":
+        if never_nan or values.dtype.kind == "i" or not np.isnan(values.min(initial=0)):
             bounded = np.clip(values, lowest, highest, out=out)
-        else:  # several times slower; NaN becomes the lowest code, as on x86
+        else:  # NaN becomes the lowest code, as on x86
             bounded = np.fmin(np.fmax(values, lowest, out=out), highest, out=out)
         return np.asarray(bounded if dtype is None else bounded.astype(dtype))
 
     return Operation(apply=apply, text=f"np.clip(v, {low}, {high})" + ("" if dtype is None else _cast_text(dtype)))
 
 
+@cache
 def _cast_text(dtype: np.dtype) -> str:
     return f".astype(np.{plain_dtype(dtype).name})"
 
