@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.plural import plural
+from qdebug.tui.garbage import garbage_collection_paused
 from qdebug.tui.terminal import require_terminal, skeleton
 
 if TYPE_CHECKING:
@@ -60,19 +60,6 @@ class TuiChoices:
     follow: bool = False
 
 
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Pause the cyclic garbage collector while libraries are imported, since all that they create stays in use."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()  # until `QdebugApp.on_unmount`
-        if was_enabled:
-            gc.enable()
-
-
 def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | None = None) -> int:
     """Show the comparison of a recording with one or more others in the terminal. Return the exit code.
 
@@ -93,7 +80,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
     """
     options = choices or TuiChoices()
     require_terminal()
-    with _without_garbage_collection(), skeleton(reference, backends):
+    with garbage_collection_paused(), skeleton(reference, backends):
         from qdebug.tui.terminal import BackgroundQuestion
 
         question = None if options.theme else BackgroundQuestion()
@@ -120,6 +107,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
             command_words=options.command,
             files=[str(reference), *map(str, backends)],
         )
+        gc.freeze()  # all loaded modules stay in use; `QdebugApp.on_unmount` unfreezes
     code = app.run(mouse=options.mouse)
     if isinstance(app.failure, OSError) and not isinstance(app.failure, QdebugError):
         raise RecordingError(f"A recording can no longer be read: {app.failure}.") from app.failure

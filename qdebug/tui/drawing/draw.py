@@ -221,11 +221,23 @@ def _shade(level: int, glyphs: GlyphSet) -> str:
 
 
 def merge_pieces(line: Sequence[Piece]) -> list[Piece]:
-    """Join neighbouring pieces with the same style."""
+    """Join neighbouring pieces that can share a style, since Textual processes each piece of each line at each key.
+
+    They have the same style, or one of them is blank and neither style shows on a space.
+    """
     pieces: list[Piece] = []
     for text, style in line:
-        if pieces and pieces[-1][1] == style:
-            pieces[-1] = (pieces[-1][0] + text, style)
+        last_text, last_style = pieces[-1] if pieces else ("", "")
+        is_blank_invisible = _is_invisible_on_space(style) and _is_invisible_on_space(last_style)
+        if pieces and (style == last_style or (is_blank_invisible and not text.strip(" "))):
+            pieces[-1] = (last_text + text, last_style)
+        elif pieces and is_blank_invisible and not last_text.strip(" "):
+            pieces[-1] = (last_text + text, style)
         else:
             pieces.append((text, style))
     return pieces
+
+
+def _is_invisible_on_space(style: str) -> bool:
+    """Return whether a space looks the same as a plain one: the style has no background and does not underline."""
+    return style not in {"first", "match"} and not style.startswith("heat:")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qdebug.tui.garbage import garbage_collection_paused
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.reading.messages import Computed, Event, NamesLoaded, Opening
 from qdebug.tui.reading.plan_rows import constant_rows, describe_comparison, named_rows
@@ -91,7 +92,8 @@ class ComparisonInProgress:
             read_names: Opens the backend's recording and returns the names.
         """
         self.has_names = True
-        table = named_rows(read_names())
+        with garbage_collection_paused():
+            table = named_rows(read_names())
         self._post(NamesLoaded(backend_at=self.number, table=table))
 
     def open(self, load_notes: Callable[[Opening], Mapping[str, str]]) -> None:
@@ -101,17 +103,18 @@ class ComparisonInProgress:
             load_notes: Returns the notes of earlier sessions by node.
         """
         opening = self.opening
-        source = self.source = opening.compare()
-        event = describe_comparison(
-            source, self.number, is_writing=opening.is_writing is not None and opening.is_writing()
-        )
-        event = replace(event, notes=load_notes(opening))
-        event.table.prepare()
-        self._load()
-        # Each collection would stall the screen. This also excludes garbage of the moment, which is then never freed:
-        # not done for a small recording, which may be growing and be opened again and again.
-        if event.table.size > _MIN_ROWS_TO_FREEZE:
-            gc.freeze()
+        with garbage_collection_paused():
+            source = self.source = opening.compare()
+            event = describe_comparison(
+                source, self.number, is_writing=opening.is_writing is not None and opening.is_writing()
+            )
+            event = replace(event, notes=load_notes(opening))
+            event.table.prepare()
+            self._load()
+            # Each collection would stall the screen. This also excludes garbage of the moment, which is then never
+            # freed: not done for a small recording, which may be growing and be opened again and again.
+            if event.table.size > _MIN_ROWS_TO_FREEZE:
+                gc.freeze()
         self._frozen_result_count = 0
         self.table, self.pending = event.table, source.results()
         self.results = {}
@@ -123,7 +126,12 @@ class ComparisonInProgress:
 
         The first call also loads all results that the session has cached.
         """
-        return None if self.pending is None else next(self.pending, None)
+        if self.pending is None:
+            return None
+        if self.results:
+            return next(self.pending, None)
+        with garbage_collection_paused():
+            return next(self.pending, None)
 
     def result_of(self, tensor: str) -> NodeResult | None:
         """Return the result of a tensor or of a compared constant; None if there is none yet."""

@@ -260,7 +260,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         for column, cell in zip(layout.columns[1:], cells[1:], strict=True):
             cell_style = styles.get(column.key, "plain")
             pieces += [(" ", "plain"), (cell, cell_style)] if cell_style == "match" else [(f" {cell}", cell_style)]
-        return merge_pieces(pieces)  # Textual processes each piece of each row at each key
+        return merge_pieces(pieces)
 
     def _resize_virtual(self) -> None:
         size = 0 if self._navigator is None else self._navigator.lines

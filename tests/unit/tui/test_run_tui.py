@@ -1,7 +1,6 @@
 """The entry, with real recordings on a real (pseudo-)terminal."""
 
 import datetime as dt
-import gc
 import os
 import signal
 import subprocess
@@ -15,7 +14,6 @@ import pytest
 from qdebug.errors import UsageError
 from qdebug.limits.limits_file import acknowledge
 from qdebug.recording.recorder import Recorder
-from qdebug.tui import app
 from qdebug.tui.app import TuiChoices, _make_opening, run_tui
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.reading.messages import Opening
@@ -222,15 +220,6 @@ def test_the_names_need_nothing_of_the_analysis():
     )
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
-
-
-def test_garbage_is_collected_again_once_the_libraries_are_loaded():
-    gc.unfreeze()
-    with app._without_garbage_collection():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    assert gc.get_freeze_count()
-    gc.unfreeze()
 
 
 def test_the_names_need_no_unusual_dtypes(tmp_path):

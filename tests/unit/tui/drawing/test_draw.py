@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sweeps import drawn
 
-from qdebug.tui.drawing.draw import area, bars, pool, resample
+from qdebug.tui.drawing.draw import area, bars, merge_pieces, pool, resample
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 
 
@@ -52,3 +52,24 @@ def test_bars_show_the_smallest_value_and_hide_none():
     assert drawn[3] == "█"
     assert bars(np.zeros(3), UNICODE) == "   "
     assert bars(np.array([2.0]), UNICODE, top=4.0) == "▄"
+
+
+@drawn(200)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([" ", "  ", "a", " b "]), st.sampled_from(["fine", "fail", "first", "heat:1:2"]))
+    )
+)
+def test_merged_pieces_look_the_same(pieces):
+    def cells(line):
+        shown = ((sign, style) for text, style in line for sign in text)
+        return [(sign, style if sign != " " or style in {"first", "heat:1:2"} else "") for sign, style in shown]
+
+    merged = merge_pieces(pieces)
+    assert cells(merged) == cells(pieces)
+    assert len(merged) <= len(pieces)
+
+
+def test_blank_pieces_join_their_neighbours():
+    pieces = [(" ", "cursor"), (" ", "accent"), ("7", "muted"), (" ", "plain"), ("x", "plain"), (" ", "first")]
+    assert merge_pieces(pieces) == [("  7 ", "muted"), ("x", "plain"), (" ", "first")]
