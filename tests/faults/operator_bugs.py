@@ -5,6 +5,7 @@
     python tests/faults/operator_bugs.py --fused            the chip shows the result of the next node alone
     python tests/faults/operator_bugs.py --further          with 194 more cases, of which more are not named
     python tests/faults/operator_bugs.py --steps            80 other cases, each with one wrong step of an operator
+    python tests/faults/operator_bugs.py --buffers          cases with wrong states, work buffers and packed numbers
     python tests/faults/operator_bugs.py --every N          one case in N; can be given with each of these
 
 The cases, in `product_bugs.py`, `window_bugs.py`, `function_bugs.py` and `reported_bugs.py`, are of kinds that public
@@ -222,6 +223,8 @@ def selected_cases(options: argparse.Namespace) -> list[Case]:
     """Return the cases that match a pattern, or all of them, thinned out to one in `options.every`."""
     if options.steps:
         import step_bugs  # noqa: F401  these modules fill CASES
+    elif options.buffers:
+        import buffer_bugs  # noqa: F401
     else:
         import function_bugs  # noqa: F401
         import product_bugs  # noqa: F401
@@ -244,6 +247,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--fused", action="store_true")
     parser.add_argument("--further", action="store_true")
     parser.add_argument("--steps", action="store_true")
+    parser.add_argument("--buffers", action="store_true")
     parser.add_argument("--every", type=int, default=1)
     return parser.parse_args()
 

@@ -68,17 +68,27 @@ class Definition:
         names = dict(self.values if known_values is None else known_values)
         with np.errstate(all="ignore"):
             if not self.steps:
-                for name, expression in lines:
-                    names[name] = _evaluate(expression, names)
-                return names
+                return self.evaluate_once(lines, names)
             results = []
             for step in range(len(next(iter(self.steps.values())))):
                 names.update({name: array[step] for name, array in self.steps.items()})
-                for name, expression in lines:
-                    names[name] = _evaluate(expression, names)
+                names = self.evaluate_once(lines, names)
                 results.append(np.asarray(names[lines[-1][0]]))
             names[lines[-1][0]] = np.stack(results)
             return names
+
+    @staticmethod
+    def evaluate_once(lines: Sequence[Line], known_values: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the values of all names after lines are evaluated once, as in one step.
+
+        Args:
+            lines: The lines.
+            known_values: Values of the names that they read.
+        """
+        names = dict(known_values)
+        for name, expression in lines:
+            names[name] = _evaluate(expression, names)
+        return names
 
     def result(self, names: Mapping[str, Value]) -> np.ndarray:
         """Return the node's result, given the values of all names."""

@@ -21,7 +21,7 @@ from qdebug.model import Node
 from qdebug.model.thresholds.explanation import FURTHER_CAUSE_MAX_SUMS
 from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT_ROUNDOFF
 
-__all__ = ["DEFINITION", "EditedResult", "edited_definitions"]
+__all__ = ["DEFINITION", "EditedResult", "edited_definitions", "is_reproduced", "parts_of", "with_parts"]
 
 DEFINITION = "definition"
 """Subject (`Mistake.about`) of all edits. Several of them may have the same effect."""
@@ -88,8 +88,7 @@ def edited_definitions(node: Node, definition: Definition | None, right: np.ndar
     if definition is None or right.size * _MIN_EDITS > _MAX_ELEMENTS:
         return
     names = definition.evaluate(definition.lines)
-    result = definition.result(names)
-    if result.shape != right.shape or not np.allclose(result, right, rtol=_SAME, atol=_SAME, equal_nan=True):
+    if not is_reproduced(definition, names, right):
         return
     steps = len(next(iter(definition.steps.values()))) if definition.steps else 1
     elements = steps * sum(np.size(names[name]) for name, _ in definition.lines)
@@ -97,6 +96,18 @@ def edited_definitions(node: Node, definition: Definition | None, right: np.ndar
         name, own = definition.lines[after.line]
         likely = f"{clause}: it computes {name} = {ast.unparse(after.expression)}, not {name} = {ast.unparse(own)}"
         yield Mistake(likely=likely, node=node, values={}, after=after, about=DEFINITION)
+
+
+def is_reproduced(definition: Definition, names: Mapping[str, Value], right: np.ndarray) -> bool:
+    """Return whether a definition reproduces the right result of its node.
+
+    Args:
+        definition: The definition.
+        names: Values of all names, as it computes them.
+        right: The right result.
+    """
+    result = definition.result(names)
+    return result.shape == right.shape and np.allclose(result, right, rtol=_SAME, atol=_SAME, equal_nan=True)
 
 
 _SAME = 1e-3
@@ -173,13 +184,14 @@ def _changes_anywhere(
 ) -> Iterator[Change]:
     """Yield an expression with a change at one place, the outermost places first."""
     yield from change_place(expression, scope)
-    parts = _parts(expression)
+    parts = parts_of(expression)
     for at, part in enumerate(parts):
         for clause, changed in _changes_anywhere(part, change_place, scope):
-            yield clause, _with_parts(expression, [*parts[:at], changed, *parts[at + 1 :]])
+            yield clause, with_parts(expression, [*parts[:at], changed, *parts[at + 1 :]])
 
 
-def _parts(expression: ast.expr) -> list[ast.expr]:
+def parts_of(expression: ast.expr) -> list[ast.expr]:
+    """Return the operands of an expression."""
     match expression:
         case ast.BinOp(left=left, right=right):
             return [left, right]
@@ -192,7 +204,8 @@ def _parts(expression: ast.expr) -> list[ast.expr]:
     return []
 
 
-def _with_parts(expression: ast.expr, parts: Sequence[ast.expr]) -> ast.expr:
+def with_parts(expression: ast.expr, parts: Sequence[ast.expr]) -> ast.expr:
+    """Return an expression with other operands."""
     match expression:
         case ast.BinOp(op=kind):
             return ast.BinOp(left=parts[0], op=kind, right=parts[1])
@@ -217,7 +230,7 @@ def _function_of(expression: ast.expr) -> str:
 def _left_out(expression: ast.expr, scope: _Scope) -> Iterator[Change]:
     """Leave out a function, one side of an operator, a sign, or a condition with one of its results."""
     del scope
-    parts = _parts(expression)
+    parts = parts_of(expression)
     match expression:
         case ast.BinOp():
             for kept, dropped in (parts, parts[::-1]):
@@ -234,18 +247,18 @@ def _left_out(expression: ast.expr, scope: _Scope) -> Iterator[Change]:
 def _swapped(expression: ast.expr, scope: _Scope) -> Iterator[Change]:
     """Swap the sides of an operator or comparison, or the results of a condition."""
     del scope
-    parts = _parts(expression)
+    parts = parts_of(expression)
     match expression:
         case ast.BinOp(op=ast.Sub() | ast.Div() | ast.Pow()) | ast.Compare():
-            yield "its sides are swapped", _with_parts(expression, parts[::-1])
+            yield "its sides are swapped", with_parts(expression, parts[::-1])
         case ast.Call() if _function_of(expression) == "where":
-            yield "its cases are swapped", _with_parts(expression, [parts[0], parts[2], parts[1]])
+            yield "its cases are swapped", with_parts(expression, [parts[0], parts[2], parts[1]])
 
 
 def _moved(expression: ast.expr, scope: _Scope) -> Iterator[Change]:
     """Set parentheses in another way: move a step into a function or out of it, or group operators differently."""
     del scope
-    parts = _parts(expression)
+    parts = parts_of(expression)
     clause = "the order of steps differs"
     match expression:
         case ast.BinOp(op=kind):
@@ -260,19 +273,19 @@ def _moved(expression: ast.expr, scope: _Scope) -> Iterator[Change]:
                 yield clause, ast.BinOp(left=inner, op=right.op, right=right.right)
             for at, part in enumerate(parts):
                 if _is_plain_function(part):
-                    argument, *rest = _parts(part)
-                    inside = _with_parts(expression, [argument, right] if at == 0 else [left, argument])
-                    yield clause, _with_parts(part, [inside, *rest])
+                    argument, *rest = parts_of(part)
+                    inside = with_parts(expression, [argument, right] if at == 0 else [left, argument])
+                    yield clause, with_parts(part, [inside, *rest])
         case ast.Call() if _is_plain_function(expression):
             argument, *rest = parts
             if isinstance(argument, ast.BinOp):
                 for at in (0, 1):
-                    outer = _parts(argument)
-                    outer[at] = _with_parts(expression, [outer[at], *rest])
-                    yield clause, _with_parts(argument, outer)
+                    outer = parts_of(argument)
+                    outer[at] = with_parts(expression, [outer[at], *rest])
+                    yield clause, with_parts(argument, outer)
             if _is_plain_function(argument):
-                inner_argument, *inner_rest = _parts(argument)
-                yield clause, _with_parts(argument, [_with_parts(expression, [inner_argument, *rest]), *inner_rest])
+                inner_argument, *inner_rest = parts_of(argument)
+                yield clause, with_parts(argument, [with_parts(expression, [inner_argument, *rest]), *inner_rest])
 
 
 def _is_plain_function(expression: ast.expr) -> bool:
@@ -284,7 +297,7 @@ def _is_plain_function(expression: ast.expr) -> bool:
 def _other_operators(expression: ast.expr, scope: _Scope) -> Iterator[Change]:
     """Replace an operator, comparison or function by a related one."""
     del scope
-    parts = _parts(expression)
+    parts = parts_of(expression)
     match expression:
         case ast.BinOp(op=kind):
             for other in _OTHER_OPERATORS.get(type(kind), ()):
@@ -307,14 +320,14 @@ def _other_operators(expression: ast.expr, scope: _Scope) -> Iterator[Change]:
 def _repeated(expression: ast.expr, scope: _Scope) -> Iterator[Change]:
     """Apply a function or an operand twice."""
     del scope
-    parts = _parts(expression)
+    parts = parts_of(expression)
     match expression:
         case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as kind):
             yield f"{ast.unparse(parts[1])!r} is applied twice", ast.BinOp(left=expression, op=kind, right=parts[1])
             if isinstance(kind, ast.Add | ast.Mult):
                 yield f"{ast.unparse(parts[0])!r} is applied twice", ast.BinOp(left=parts[0], op=kind, right=expression)
         case ast.Call() if _is_plain_function(expression):
-            yield f"{_function_of(expression)!r} is applied twice", _with_parts(expression, [expression, *parts[1:]])
+            yield f"{_function_of(expression)!r} is applied twice", with_parts(expression, [expression, *parts[1:]])
 
 
 def _other_numbers(expression: ast.expr, scope: _Scope) -> Iterator[Change]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from qdebug.arithmetic.definitions.catalogue import definition_of
 from qdebug.arithmetic.definitions.edits import EditedResult, edited_definitions
+from qdebug.arithmetic.definitions.state_edits import edited_states
 from qdebug.arithmetic.mistakes.attributes import other_attributes, other_integers, other_operators
 from qdebug.arithmetic.mistakes.fits import (
     Dial,
@@ -82,6 +83,7 @@ class MistakeSearch(NodeSamples):
             sample = self._sample(place)
             definition = definition_of(self._form, sample.result.operands, self._opset, self._form_output)
             yield from edited_definitions(self._form, definition, sample.exact)
+            yield from edited_states(self._form, definition, sample.exact, sample.result.operands)
 
     def _integer_readings(self, place: Place) -> Iterator[Mistake]:
         """Yield mistakes in reading integer operands, such as positions."""

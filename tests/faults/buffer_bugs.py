@@ -1,0 +1,175 @@
+"""Wrong kernels that mix up what a buffer holds: states, work buffers, packed parameters, rows of a result.
+
+See `operator_bugs.py` for the format. The wrong results come from loops in NumPy, not from qdebug.
+"""
+
+# ruff: noqa: C408  inputs read best as names with values
+from __future__ import annotations
+
+import numpy as np
+from operator_bugs import case, real
+
+F32 = np.float32
+STEPS, SAMPLES, UNITS = 7, 3, 12
+
+
+def sig(a):
+    """Return the logistic function."""
+    return 1 / (1 + np.exp(-a))
+
+
+def weights(gates, *, size=10, scale=0.5):
+    """Return a sequence, and the weights and biases of a recurrent layer."""
+    return dict(
+        x=real(STEPS, SAMPLES, size),
+        w=real(1, gates * UNITS, size) * F32(scale),
+        r=real(1, gates * UNITS, UNITS) * F32(scale),
+        b=real(1, 2 * gates * UNITS) * F32(0.3),
+    )
+
+
+LSTM, GRU, RNN = weights(4), weights(3), weights(1)
+QUIET = {name: array for name, array in GRU.items() if name != "b"}
+
+
+def split(v, gates):
+    """Return weights and biases by gate."""
+    w, r = (v[name][0].astype(np.float64).reshape(gates, UNITS, -1) for name in "wr")
+    return w, r, (v["b"][0].astype(np.float64) if "b" in v else np.zeros(2 * gates * UNITS)).reshape(2, gates, UNITS)
+
+
+def lstm(v, *, block=UNITS, keeps=(), late=(), carry=False):
+    """Return the states of an LSTM whose units change the state that others read, or whose buffers are not cleared."""
+    w, r, b = split(v, 4)
+    x = v["x"].astype(np.float64)
+    h, c = np.zeros((SAMPLES, UNITS)), np.zeros((SAMPLES, UNITS))
+    kept = np.zeros((4, SAMPLES, UNITS))
+    states = []
+    for step in range(STEPS):
+        last = kept.copy()
+        for start in range(0, UNITS, block):
+            at = slice(start, start + block)
+            g = []
+            for gate in range(4):
+                product = h @ r[gate, at].T
+                if gate in keeps:
+                    kept[gate, :, at] += product
+                    product = kept[gate, :, at]
+                if gate in late:
+                    kept[gate, :, at] = product
+                    product = last[gate, :, at]
+                g.append(x[step] @ w[gate, at].T + b[:, gate, at].sum(0) + product)
+            i, o, f, n = sig(g[0]), sig(g[1]), sig(g[2]), np.tanh(g[3])
+            c[:, at] = f * c[:, at] + i * n
+            if block == UNITS:
+                h = np.zeros_like(h)
+            h[:, at] = o * np.tanh(c[:, at])
+        states.append(h.copy())
+        if carry:
+            h, c = np.roll(h, 1, 0), np.roll(c, 1, 0)
+    return np.stack(states)[:, None]
+
+
+@case("lstm: each unit overwrites the state", "LSTM", "x w r b", LSTM, r"in place.*unit", hidden_size=UNITS)
+def _(v):
+    return lstm(v, block=1)
+
+
+@case("lstm: blocks of 4 overwrite the state", "LSTM", "x w r b", LSTM, r"in place.*4 units", hidden_size=UNITS)
+def _(v):
+    return lstm(v, block=4)
+
+
+@case("lstm: buffer of all gates", "LSTM", "x w r b", LSTM, r"recurrent weight.*not cleared", hidden_size=UNITS)
+def _(v):
+    return lstm(v, keeps=(0, 1, 2, 3))
+
+
+@case("lstm: buffer of the forget gate", "LSTM", "x w r b", LSTM, r"'forget' is not cleared", hidden_size=UNITS)
+def _(v):
+    return lstm(v, keeps=(2,))
+
+
+@case("lstm: products a step late", "LSTM", "x w r b", LSTM, r"step before", hidden_size=UNITS)
+def _(v):
+    return lstm(v, late=(0, 1, 2, 3))
+
+
+def gru(v, *, after=0, in_place="", keeps="", bias_again=False):
+    """Return the states of a GRU with a wrong state or buffer."""
+    w, r, b = split(v, 3)
+    x = v["x"].astype(np.float64)
+    h, kept, states = np.zeros((SAMPLES, UNITS)), np.zeros((SAMPLES, UNITS)), []
+    for step in range(STEPS):
+        z, s = (sig(x[step] @ w[at].T + h @ r[at].T + b[:, at].sum(0)) for at in (0, 1))
+        own = x[step] @ w[2].T + b[0, 2] * (1 + step * bias_again)
+        if in_place == "reset":
+            h = s * h
+            h = (1 - z) * np.tanh(own + h @ r[2].T + b[1, 2]) + z * h
+        elif in_place == "unit":
+            h = h.copy()
+            for at in range(UNITS):
+                n = np.tanh(own[:, at] + s[:, at] * (h @ r[2, at] + b[1, 2, at]))
+                h[:, at] = (1 - z[:, at]) * n + z[:, at] * h[:, at]
+        else:
+            product = (h if after else s * h) @ r[2].T + b[1, 2]
+            kept = product + (kept if keeps == "with bias" else 0)
+            n = np.tanh(own + (s * kept if after else kept))
+            h = (1 - z) * n + z * h
+        states.append(h)
+    return np.stack(states)[:, None]
+
+
+@case(
+    "gru: the reset state replaces the state", "GRU", "x w r b", GRU, r"reset.*(in place|replaces)", hidden_size=UNITS
+)
+def _(v):
+    return gru(v, in_place="reset")
+
+
+@case("gru: units overwrite the state", "GRU", "x w r b", GRU, r"in place", hidden_size=UNITS, linear_before_reset=1)
+def _(v):
+    return gru(v, in_place="unit")
+
+
+@case(
+    "gru: buffer with bias",
+    "GRU",
+    "x w r b",
+    GRU,
+    r"recurrent bias.*not cleared",
+    hidden_size=UNITS,
+    linear_before_reset=1,
+)
+def _(v):
+    return gru(v, after=1, keeps="with bias")
+
+
+@case("gru: buffer without bias", "GRU", "x w r", QUIET, r"'candidate' is not cleared", hidden_size=UNITS)
+def _(v):
+    return gru(v, keeps="with bias")
+
+
+@case("gru: bias added once more each step", "GRU", "x w r b", GRU, r"input bias.*not cleared", hidden_size=UNITS)
+def _(v):
+    return gru(v, bias_again=True)
+
+
+def rnn(v, order):
+    """Return the states of an RNN whose samples are computed one after another, in an order of (step, sample)."""
+    w, r, b = split(v, 1)
+    h, states = np.zeros(UNITS), np.zeros((STEPS, 1, SAMPLES, UNITS))
+    for step, sample in order:
+        h = np.tanh(v["x"][step, sample] @ w[0].T + h @ r[0].T + b.sum((0, 1)))
+        states[step, 0, sample] = h
+    return states
+
+
+@case("rnn: samples continue one another", "RNN", "x w r b", RNN, r"sample before", hidden_size=UNITS)
+def _(v):
+    return rnn(v, [(step, sample) for sample in range(SAMPLES) for step in range(STEPS)])
+
+
+@case("rnn: samples share a state", "RNN", "x w r b", RNN, r"samples share", hidden_size=UNITS)
+def _(v):
+    return rnn(v, [(step, sample) for step in range(STEPS) for sample in range(SAMPLES)])
