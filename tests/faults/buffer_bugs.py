@@ -7,7 +7,7 @@ See `operator_bugs.py` for the format. The wrong results come from loops in NumP
 from __future__ import annotations
 
 import numpy as np
-from operator_bugs import case, real
+from operator_bugs import again, case, real
 
 F32 = np.float32
 STEPS, SAMPLES, UNITS = 7, 3, 12
@@ -173,3 +173,71 @@ def _(v):
 @case("rnn: samples share a state", "RNN", "x w r b", RNN, r"samples share", hidden_size=UNITS)
 def _(v):
     return rnn(v, [(step, sample) for step in range(STEPS) for sample in range(SAMPLES)])
+
+
+# --------------------------------------------------------------------------- rows of a result
+
+ROWS = dict(x=real(2, 9, 20), w=real(20, 16) * F32(0.3), g=real(20), c=real(20))
+
+
+def last_row(right, *, axis):
+    """Return a result whose rows were all written to the first, and 0 elsewhere."""
+    result = np.zeros_like(right)
+    first = (slice(None),) * axis
+    result[(*first, 0)] = right[(*first, -1)]
+    return result
+
+
+# https://github.com/ARM-software/CMSIS_5/issues/1441
+@case(
+    "softmax: all rows are written to the first",
+    "Softmax",
+    "x",
+    dict(x=ROWS["x"]),
+    r"every row is written to the first",
+)
+def _(v):
+    return last_row(again("Softmax", "x", v), axis=1)
+
+
+@case("product: all rows are written to the first", "MatMul", "x w", ROWS, r"every row is written to the first")
+def _(v):
+    return last_row(again("MatMul", "x w", v), axis=1)
+
+
+@case("product: two rows are exchanged", "MatMul", "x w", ROWS, r"row 3 that of 4.*4 that of 3")
+def _(v):
+    right = again("MatMul", "x w", v)
+    return right[:, [0, 1, 2, 4, 3, 5, 6, 7, 8]]
+
+
+@case(
+    "product: pairs of rows hold the first of both",
+    "MatMul",
+    "x w",
+    ROWS,
+    r"hold the result of another|2 times in a row",
+)
+def _(v):
+    return again("MatMul", "x w", v)[:, [0, 0, 2, 2, 4, 4, 6, 6, 8]]
+
+
+@case(
+    "layernorm: a batch is written to the other",
+    "LayerNormalization",
+    "x g c",
+    ROWS,
+    r"written to the first|that of 1",
+    opset=17,
+)
+def _(v):
+    return last_row(again("LayerNormalization", "x g c", v, opset=17), axis=0)
+
+
+@case(
+    "product: only the first row is written", "MatMul", "x w", ROWS, r"last 8|only in|index 1 on along axis 1 in .node"
+)
+def _(v):
+    right = again("MatMul", "x w", v)
+    right[:, 1:] = 0
+    return right

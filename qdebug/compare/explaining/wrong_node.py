@@ -11,6 +11,7 @@ from qdebug.arithmetic.formulas import fixed_point_relation_of, formula_of
 from qdebug.arithmetic.mistakes.known import mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.arithmetic.mistakes.normalization import cancelled_variance
+from qdebug.arithmetic.patterns.misplaced_rows import RowsOfResult, misplaced_rows
 from qdebug.arithmetic.patterns.wrong_places import unbroadcast_operand
 from qdebug.arithmetic.relations import (
     Result,
@@ -22,7 +23,7 @@ from qdebug.arithmetic.relations import (
 )
 from qdebug.compare.attribute.band import difference, norm
 from qdebug.compare.attribute.graph_walk import downstream
-from qdebug.compare.explaining.claims import LIKELY, MAX_REPORTED_MISTAKES
+from qdebug.compare.explaining.claims import EVERY, LIKELY, MAX_REPORTED_MISTAKES, ONE_OFF
 from qdebug.compare.explaining.code_lines import CodedSample, CodeLines
 from qdebug.compare.explaining.float_band import locate_outliers
 from qdebug.compare.explaining.mistake_search import REPLAYS_PER_FIT, MistakeSearch
@@ -30,6 +31,7 @@ from qdebug.compare.explaining.node_samples import Place, Sample, is_blank
 from qdebug.compare.explaining.other_tensors import tensors_of_shape
 from qdebug.model import operators
 from qdebug.model.thresholds.explanation import CAUSE_MIN_DISTINCT_VALUES
+from qdebug.model.thresholds.rounding import LSB_SLACK
 from qdebug.numerics.affine import fake_quantize
 
 __all__ = ["WrongNode"]
@@ -53,6 +55,7 @@ class WrongNode(MistakeSearch):
             cause
             or self.find_alteration()
             or self.find_function()
+            or self.find_misplaced_rows()
             or self.find_differing_number()
             or self.find_miscounted_parts()
             or self.find_other_tensor()
@@ -82,6 +85,7 @@ class WrongNode(MistakeSearch):
         return (
             self.find_mistake()  # several of them, as a single one would have been named before
             or self.find_alteration()
+            or self.find_misplaced_rows()
             or self.find_differing_number()
             or self.find_miscounted_parts()
             or self.find_relation(partial(formula_of, self._form))
@@ -120,9 +124,29 @@ class WrongNode(MistakeSearch):
             self.find_mistake()
             or self.find_alteration()
             or self.find_function()
+            or (None if self._later else self.find_misplaced_rows())
             or self.find_differing_number()
             or self.find_miscounted_parts()
         )
+
+    def find_misplaced_rows(self) -> str | None:
+        """Return a clause on the rows that hold the results of other rows, if all others are right or unwritten."""
+        samples = [self._sample(place) for place in self._places]
+        step = 0.0 if self._quant is None else float(np.max(self._quant.scale))
+        for claim, code_slack in ((EVERY, LSB_SLACK * step), (ONE_OFF, step)) if step else ((EVERY, 0.0),):
+            results = [
+                RowsOfResult(
+                    right=sample.result.right,
+                    recorded=sample.result.recorded,
+                    slack=code_slack * (1 + LSB_SLACK) or sample.slack,
+                    step=step,
+                )
+                for sample in samples
+            ]
+            clause = misplaced_rows(results)
+            if clause is not None:
+                return f"{LIKELY}{clause} ({claim})"
+        return None
 
     def find_relation(self, find: Callable[[Result], str | None]) -> str | None:
         """Return a clause on how the recorded elements follow from the right ones, if it is the same in all samples.
