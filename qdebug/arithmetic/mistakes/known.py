@@ -19,6 +19,7 @@ from qdebug.arithmetic.mistakes.layers import layer_mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake, always, applicable, without_inputs
 from qdebug.arithmetic.mistakes.normalization import normalization_mistakes, other_windows
 from qdebug.arithmetic.mistakes.packed import packed_mistakes
+from qdebug.arithmetic.mistakes.repeats import read_in_other_order
 from qdebug.arithmetic.mistakes.scales import late_zero_points, scales_by_flat_index
 from qdebug.arithmetic.mistakes.tails import tail_mistakes
 from qdebug.arithmetic.mistakes.windows import with_explicit_pads
@@ -44,6 +45,7 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
         _misapplied_factors(node, values),
         _wrong_broadcasts(node, values),
         _repeated_matrices(node, values),
+        read_in_other_order(node, values),
         _wrong_attributes(node, values),
         _other_operator_sets(node),
         _shifted_padding(node, values),

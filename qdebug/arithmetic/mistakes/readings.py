@@ -14,6 +14,7 @@ from itertools import chain, combinations, permutations
 import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake, always
+from qdebug.arithmetic.mistakes.repeats import written_in_other_order
 from qdebug.arithmetic.mistakes.widths import width_mistakes
 from qdebug.model import Node, operators
 from qdebug.numerics.short_formats import SHORT_FORMATS
@@ -59,6 +60,7 @@ def rewritings(node: Node, result: np.ndarray) -> Iterator[Mistake]:
         node: The node's real form.
         result: Its right result.
     """
+    yield from written_in_other_order(node, result)
     for text, array in chain(_reorderings(result), _accumulated_tiles(result)) if result.size > 1 else ():
         yield Mistake(
             likely=text.format("the result"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -83,11 +84,14 @@ class WithFused(View):
         """Return this recording with the values of some recorded tensors replaced, the same in all samples."""
         return WithFused(View(self._recording, constants=values), self._arithmetic, rounded=self._rounded)
 
-    def with_nodes(self, nodes: Mapping[str, Sequence[Node]]) -> WithFused:
+    def with_nodes(
+        self, nodes: Mapping[str, Sequence[Node]], constants: Mapping[str, np.ndarray] = MappingProxyType({})
+    ) -> WithFused:
         """Return this recording with some nodes of its graph replaced.
 
         Args:
             nodes: By name of a node, the nodes that replace it and compute its outputs.
+            constants: Values of further tensors that these read.
         """
         graph = self.graph
         changed = Graph(
@@ -97,7 +101,25 @@ class WithFused(View):
             outputs=graph.outputs,
             opset=graph.opset,
         )
-        return WithFused(View(self._recording, graph=changed), self._arithmetic, rounded=self._rounded)
+        return WithFused(
+            View(self._recording, graph=changed, constants=constants), self._arithmetic, rounded=self._rounded
+        )
+
+    def with_reordered_tensors(self, orders: Mapping[str, tuple[int, np.ndarray]]) -> WithFused:
+        """Return this recording with tensors inside its layers in another order.
+
+        Args:
+            orders: By name of a tensor, one of its axes and the index that is read for each index of the axis.
+        """
+        nodes: dict[str, list[Node]] = {}
+        indices: dict[str, np.ndarray] = {}
+        for tensor, (axis, order) in orders.items():
+            maker, right, name = self.graph.producer(tensor), f"{tensor} in order", f"{tensor} order"
+            if maker is not None:
+                outputs = tuple(right if output == tensor else output for output in maker.outputs)
+                gather = Node(name=name, op="Gather", inputs=(right, name), outputs=(tensor,), attrs={"axis": axis})
+                nodes[maker.name], indices[name] = [replace(maker, outputs=outputs), gather], order
+        return self.with_nodes(nodes, indices)
 
     def chain(self, tensor: str) -> Chain | None:
         """Return the nodes that compute an unrecorded tensor, or None if it was recorded or cannot be computed."""

@@ -6,6 +6,7 @@ of a single node; one misreading that several operands share.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +15,7 @@ from itertools import islice
 import numpy as np
 
 from qdebug.arithmetic.mistakes.readings import misreadings
+from qdebug.arithmetic.mistakes.repeats import other_repeats
 from qdebug.compare.explaining.claims import LIKELY, MAX_REPORTED_MISTAKES, ONE_OFF
 from qdebug.compare.explaining.fused import WithFused
 from qdebug.compare.explaining.wrong_node import WrongNode
@@ -117,7 +119,8 @@ def _rearrangement_clause(layers: WithFused, nodes: Sequence[Node], tensor: str,
         if not case.is_far_off:
             return None
         clauses = []
-        for clause, changed in _rearranged_layers(layers, nodes):
+        repeated = _with_other_repeats(layers, nodes, places[0])
+        for clause, changed in itertools.chain(_rearranged_layers(layers, nodes), repeated):
             last = changed.graph.producer(tensor)
             with suppress(KernelError, NotRecordedError, UsageError):
                 if last is not None and all(
@@ -146,6 +149,24 @@ def _rearranged_layers(layers: WithFused, nodes: Sequence[Node]) -> Iterator[tup
                 replace(node, inputs=tuple(once if name == data else name for name in node.inputs)),
             ]
             yield f"{node.op} {node.name!r} is applied twice", layers.with_nodes({node.name: twice})
+
+
+def _with_other_repeats(layers: WithFused, nodes: Sequence[Node], place: Place) -> Iterator[tuple[str, WithFused]]:
+    """Yield layers in which tensors that repeat entries repeat them in another order: one of them, or all."""
+    found = []
+    for node in nodes:
+        readers = layers.graph.consumers(node.outputs[0])
+        is_moved_on = any(reader in nodes and operators.of(reader.op).rounds_nothing for reader in readers)
+        if operators.of(node.op).rounds_nothing and len(node.outputs) == 1 and not is_moved_on:
+            data = layers.run(node, {name: layers.load(name, *place) for name in filter(None, node.inputs)})
+            for repeat in islice(other_repeats(data[node.outputs[0]]), 1):
+                clause = f"{repeat.clause.format(repr(node.outputs[0]))} in {node.name!r} ({node.op})"
+                found.append((clause, {node.outputs[0]: (repeat.axis, repeat.order)}))
+    for clause, orders in found:
+        yield clause, layers.with_reordered_tensors(orders)
+    if len(found) > 1:
+        all_orders = {name: order for _, orders in found for name, order in orders.items()}
+        yield " and ".join(clause for clause, _ in found), layers.with_reordered_tensors(all_orders)
 
 
 def _with_misfolded_normalization(layers: WithFused, first: Node, second: Node) -> Iterator[tuple[str, WithFused]]:

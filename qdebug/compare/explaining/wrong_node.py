@@ -11,6 +11,7 @@ from qdebug.arithmetic.formulas import fixed_point_relation_of, formula_of
 from qdebug.arithmetic.mistakes.known import mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake
 from qdebug.arithmetic.mistakes.normalization import cancelled_variance
+from qdebug.arithmetic.mistakes.repeats import written_in_other_order
 from qdebug.arithmetic.patterns.misplaced_rows import RowsOfResult, misplaced_rows
 from qdebug.arithmetic.patterns.wrong_places import unbroadcast_operand
 from qdebug.arithmetic.relations import (
@@ -72,7 +73,8 @@ class WrongNode(MistakeSearch):
             # The wrong elements are too few or too small for a norm to tell one mistake from another.
             return self.find_mistake_in_part() or self.find_copied_part()
         cause = (
-            self.find_relation(relation_of)
+            self._clause_of_fitting(written_in_other_order(self._form, first.exact))
+            or self.find_relation(relation_of)
             or self.find_miscounted_operand()
             or self.find_threshold()
             or self.find_relation(fixed_point_relation_of)

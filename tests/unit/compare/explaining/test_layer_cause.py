@@ -208,3 +208,30 @@ def test_codes_of_8_bit_floats_that_are_decoded_inside_a_layer():
     right = {"dq_out": decoded * np.float32(0.5), "fc_out": values["x"] @ (decoded * np.float32(0.5))}
     cause = why(nodes, values, right, wrong)
     assert "subnormal numbers of 'q' are read with an implicit leading 1 in 'dq' (DequantizeLinear)" in cause
+
+
+@pytest.mark.parametrize("wrong_heads", [["k"], ["v"], ["k", "v"]])
+def test_hidden_heads_that_are_repeated_in_turn(wrong_heads):
+    values = {"x": real(1, 8, 6, 4), "k": real(1, 2, 4, 6), "v": real(1, 2, 6, 5)}
+    nodes, heads = [], {"right": {}, "wrong": {}}
+    for name in "kv":
+        rest = values[name].shape[2:]
+        values |= {f"{name} axis": np.array([2]), f"{name} extents": np.array([1, 2, 4, *rest])}
+        values[f"{name} heads"] = np.array([1, 8, *rest])
+        nodes += [
+            Node(name=f"{name}1", op="Unsqueeze", inputs=(name, f"{name} axis"), outputs=(f"{name}1",)),
+            Node(name=f"{name}2", op="Expand", inputs=(f"{name}1", f"{name} extents"), outputs=(f"{name}2",)),
+            Node(name=f"{name}3", op="Reshape", inputs=(f"{name}2", f"{name} heads"), outputs=(f"{name}3",)),
+        ]
+        right, in_turn = values[name][:, np.arange(8) // 4], values[name][:, np.arange(8) % 2]
+        heads["right"][name], heads["wrong"][name] = right, in_turn if name in wrong_heads else right
+    nodes += [
+        node("scores", "MatMul", "x k3"),
+        node("tanh", "Tanh", "scores_out"),
+        node("sums", "MatMul", "tanh_out v3"),
+    ]
+    right, wrong = (np.tanh(values["x"] @ each["k"]) @ each["v"] for each in heads.values())
+    said = why(nodes, values, {"sums_out": right}, wrong)
+    for name in "kv":
+        clause = f"the 2 entries of '{name}3' along axis 1 are repeated 4 times in turn, not each in a row"
+        assert (clause in said) is (name in wrong_heads)
