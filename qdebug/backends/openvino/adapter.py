@@ -127,10 +127,15 @@ class _CompiledModel:
         source: The model.
         settings: The user's settings.
         taps: Tensors to add as outputs, with the operation results that hold them.
+        short_types: The tapped tensors that are to be returned in a short float type, with that type. OpenVINO computes
+            a layer whose result is returned in float32 in another way.
     """
 
-    def __init__(self, source: OpenVINOModel, settings: _Settings, taps: Mapping[str, Port]) -> None:
+    def __init__(
+        self, source: OpenVINOModel, settings: _Settings, taps: Mapping[str, Port], short_types: Mapping[str, str]
+    ) -> None:
         import openvino
+        from openvino import opset13 as opset
 
         self._is_stateful = source.stateful
         self._input_types = [entry.get_element_type() for entry in source.model.inputs]
@@ -139,7 +144,12 @@ class _CompiledModel:
         if taps:
             model = source.model.clone()
             operations = {entry.get_friendly_name(): entry for entry in model.get_ordered_ops()}
-            model.add_outputs([operations[name].output(index) for name, index in taps.values()])
+            for tensor, (name, index) in taps.items():
+                value = operations[name].output(index)
+                if tensor in short_types:
+                    value = opset.convert(value, short_types[tensor]).output(0)
+                model.add_results([opset.result(value)])
+        self._short_names = frozenset(short_types)
         self._names = [*names, *taps]
         with convert_errors("OpenVINO refused the model"):
             self.compiled = openvino.Core().compile_model(model, settings.device, settings.properties)
@@ -166,7 +176,8 @@ class _CompiledModel:
                 dtype = DTYPES.get(tensor.get_element_type().get_type_name())
                 if dtype is not None and name not in outputs:
                     data = np.array(tensor.data).reshape(-1).view(np.uint8) if tensor.get_size() else b""
-                    outputs[name] = unpack(data, dtype, tuple(tensor.get_shape()))
+                    array = unpack(data, dtype, tuple(tensor.get_shape()))
+                    outputs[name] = array.astype(np.float32) if name in self._short_names else array
         return outputs
 
 
@@ -227,7 +238,7 @@ class OpenVINORun:
 
     def compile(self, taps: Mapping[str, Port]) -> _CompiledModel:
         """Compile the model with additional outputs."""
-        return _CompiledModel(self.source, self.settings, taps)
+        return _CompiledModel(self.source, self.settings, taps, self.short_types() if taps else {})
 
     def _get_plain_model(self) -> _CompiledModel:
         if self._plain is None:
@@ -262,8 +273,7 @@ class OpenVINORun:
         """Return, for each layer of the plain run in order, the compiled layers that do its work.
 
         If a compiled layer equals the plain run's layer, only that one is returned, provided that other layers only
-        convert its result for an added output. A tapped result may stay in float32 and be rounded by its readers. It
-        is treated as equal to the plain run's result, since it is rounded before it is recorded.
+        convert its result for an added output.
         """
         compiled_layers_of: dict[str, list[Layer]] = {}
         for layer in map(_computation_form, layers):
@@ -274,9 +284,6 @@ class OpenVINORun:
             compiled_layers = tuple(
                 dict.fromkeys(layer for name in plain_layer.operations for layer in compiled_layers_of.get(name, ()))
             )
-            if plain_layer.result in _SHORT_TYPES:
-                float32_layer = replace(plain_layer, result="f32")
-                compiled_layers = tuple(plain_layer if layer == float32_layer else layer for layer in compiled_layers)
             if plain_layer.operations:
                 other_operations = {
                     name for layer in compiled_layers if layer != plain_layer for name in layer.operations
@@ -290,11 +297,9 @@ class OpenVINORun:
 
     def short_types(self) -> dict[str, str]:
         """Return the tapped tensors that the plain run passes on in a short float type, with that type."""
-        result_types = {
-            layer.operations[-1]: _computation_form(layer).result for layer in self.layers if layer.operations
-        }
+        result_types = {layer.operations[-1]: _result_types(layer) for layer in self.layers if layer.operations}
         return {
-            tensor: DTYPES[result_types[name]]
+            tensor: result_types[name]
             for tensor, (name, _) in self.tap_ports().items()
             if result_types.get(name) in _SHORT_TYPES
         }
@@ -355,26 +360,23 @@ class OpenVINORun:
 
 
 _SHORT_TYPES = ("bf16", "f16")
-"""Types of results that OpenVINO may leave in float32 when tapped."""
+"""Types of results that OpenVINO computes in place of float32."""
+
+
+def _result_types(layer: Layer) -> str:
+    """Return the element types of a layer's results, each once. The layer lists the type of each reader."""
+    return ",".join(sorted(set(layer.result.split(","))))
 
 
 def _computation_form(layer: Layer) -> Layer:
     """Return a layer without the properties that do not affect its results.
 
-    These are its name and repeated element types, of which there is one for each reader. A FakeQuantize computes equal
-    codes in any element type. A layer that only moves elements gives equal results in any precision, once they are
-    rounded to the precision of the plain run.
+    These are its name and repeated element types. A FakeQuantize computes equal codes in any element type.
     """
-    kinds = set(layer.result.split(","))
-    if layer.kind == "FakeQuantize" and kinds <= {"f32", "u8", "i8"}:
-        kinds = {"codes"}
-    if layer.kind in _MOVING_OPS and {layer.precision, *kinds} <= {"f32", *_SHORT_TYPES}:
-        return replace(layer, name="", kernel="", precision="", result="")
-    return replace(layer, name="", result=",".join(sorted(kinds)))
-
-
-_MOVING_OPS = frozenset(("Concatenation", "Gather", "Pad", "Reshape", "Split", "StridedSlice", "Tile", "Transpose"))
-"""Types of layers that only move elements."""
+    result = _result_types(layer)
+    if layer.kind == "FakeQuantize" and set(result.split(",")) <= {"f32", "u8", "i8"}:
+        result = "codes"
+    return replace(layer, name="", result=result)
 
 
 def _layers_read(source: OpenVINOModel, layer_numbers_of: Mapping[str, Sequence[int]]) -> Mapping[str, frozenset[int]]:
@@ -412,7 +414,6 @@ class _TapRecording:
         self._places = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
         self._taps = run.tap_ports()
         self._codes = {} if run.executed is None else run.executed.codes
-        self._short_types = run.short_types()
         self._first_digests: dict[str, bytes] = {}
         """Hashes of the outputs at the first sample and step."""
         self._outputs: dict[str, bytes] = {}
@@ -571,23 +572,13 @@ class _TapRecording:
             if outputs_again:
                 self._recorder.check(outputs_again, plain=False)
             for name in taps:
-                self._put_tensor(name, self._as_passed_on(name, arrays[name]))
+                self._put_tensor(name, arrays[name])
             for name in (*output_arrays, *hashed_taps):
-                hashers.setdefault(name, blake2b(digest_size=16)).update(
-                    _digest(self._as_passed_on(name, arrays[name]))
-                )
+                hashers.setdefault(name, blake2b(digest_size=16)).update(_digest(arrays[name]))
             if record_outputs and self._on_progress is not None:
                 runs_done = sample * self._feeds.steps + step + 1
                 self._on_progress(runs_done, len(self._places), f"sample {sample}")
         return {name: hasher.digest() for name, hasher in hashers.items()}
-
-    def _as_passed_on(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Return a tensor as its readers in the plain run receive it."""
-        short_type = self._short_types.get(name)
-        if short_type is None or array.dtype != np.float32:
-            return array
-        with np.errstate(over="ignore"):
-            return array.astype(logical_dtype(short_type)).astype(np.float32)
 
     def _put_tensor(self, name: str, array: np.ndarray) -> None:
         codes = self._to_stored_codes(name, array)

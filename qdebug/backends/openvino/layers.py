@@ -20,6 +20,8 @@ class Layer:
     Args:
         name: Its name in the runtime model.
         operations: The model's operations fused into it, in order; empty if OpenVINO added it.
+        rewritten: Names of the other operations fused into it, which OpenVINO put in place of the model's, without
+            their numbers. The numbers differ from one compilation to the next.
         kind: Its type, such as "FullyConnected".
         kernel: The implementation, such as "brgconv_avx2_f32".
         precision: Precision in which it computes.
@@ -29,6 +31,7 @@ class Layer:
 
     name: str
     operations: tuple[str, ...]
+    rewritten: tuple[str, ...] = ()
     kind: str
     kernel: str
     precision: str
@@ -48,10 +51,12 @@ def layers_of(compiled_model: Any, source: OpenVINOModel) -> list[Layer]:
         facts_text = {name: str(facts[name].astype(str)) if name in facts else "" for name in _FACT_KEYS}
         if facts_text["layerType"] in _HELPER_TYPES:
             continue
+        operations, rewritten = _split_names(facts_text["originalLayersNames"], source)
         layers.append(
             Layer(
                 name=layer.get_friendly_name(),
-                operations=tuple(_split_names(facts_text["originalLayersNames"], source)),
+                operations=tuple(operations),
+                rewritten=tuple(rewritten),
                 kind=facts_text["layerType"],
                 kernel=facts_text["primitiveType"],
                 precision=facts_text["runtimePrecision"],
@@ -76,18 +81,28 @@ _MOVED_SUFFIX = re.compile(r"(_original|\.\d+)$")
 """Suffix that OpenVINO adds to an operation's name when it inserts a dequantization or an output cast after it."""
 
 
-def _split_names(text: str, source: OpenVINOModel) -> list[str]:
-    """Split a list of names at commas. Names may contain commas themselves."""
-    parts, names, start = text.split(","), [], 0
+_NUMBER = re.compile(r"\d+")
+
+
+def _split_names(text: str, source: OpenVINOModel) -> tuple[list[str], list[str]]:
+    """Split a list of names at commas. Names may contain commas themselves.
+
+    Returns:
+        The names of the model's operations, and the other names without their numbers.
+    """
+    parts, names, others, start = text.split(","), [], [], 0
     while start < len(parts):
         for end in range(len(parts), start, -1):
             name = ",".join(parts[start:end])
             if name not in source.operations:
                 name = _MOVED_SUFFIX.sub("", name)
             operation = source.operations.get(name)
-            if operation is not None and operation.get_type_name() not in ("Constant", "Parameter", "Result"):
-                names.append(name)
+            if operation is not None:
+                if operation.get_type_name() not in ("Constant", "Parameter", "Result"):
+                    names.append(name)
                 start = end - 1
                 break
+        else:
+            others.append(_NUMBER.sub("", parts[start]))
         start += 1
-    return names
+    return names, others

@@ -487,3 +487,38 @@ def test_a_cast_to_integers_makes_no_codes_of_them(tmp_path):
     _, recording = record(tmp_path, path, {"x": x}, samples=None)
     assert not any(info.quant for info in recording.graph.tensors.values())
     assert "DequantizeLinear" not in {node.op for node in recording.graph.nodes}
+
+
+def test_a_short_result_is_recorded_as_the_run_without_taps_computes_it(tmp_path):
+    """Returned in float32, a biased convolution would not round its bias; with a tap before it, an activation is
+    no longer part of the layer before it."""
+    rng = np.random.default_rng(0)
+
+    def draw(*shape):
+        return ops.constant(rng.standard_normal(shape).astype(np.float32))
+
+    def convolution(value, inputs, outputs):
+        sums = ops.convolution(value, draw(outputs, inputs, 3, 3), [1, 1], [1, 1], [1, 1], [1, 1])
+        return ops.add(sums, draw(1, outputs, 1, 1))
+
+    x = ops.parameter([1, 3, 16, 16], np.float32, name="x")
+    first = convolution(x, 3, 16)
+    gate = ops.minimum(ops.maximum(ops.add(first, np.float32(3)), np.float32(0)), np.float32(6))
+    hard_swish = ops.divide(ops.multiply(first, gate), np.float32(6))  # OpenVINO's own operation takes its place
+    second = ops.relu(convolution(hard_swish, 16, 16))
+    rows = ops.reshape(second, np.array([1, 4096]), special_zero=False)
+    y = ops.matmul(rows, draw(4096, 8), transpose_a=False, transpose_b=False)
+    for name, value in {"first": first, "second": second, "rows": rows}.items():
+        value.set_friendly_name(name)
+    model = saved(tmp_path, [ops.result(y)], [x], name="short")
+    sample = rng.standard_normal((1, 3, 16, 16)).astype(np.float32)
+    _, recording = record(tmp_path, model, {"x": sample}, samples=1, precision="bf16")
+    if recording.info.options["effective_precision"] != "bf16":
+        pytest.skip("this processor does not compute in bfloat16")
+    assert "first" not in recording.names  # the run without taps has only its hard swish
+    second, rows = recording.load("second"), recording.load("rows")
+    assert np.array_equal(rows, second.reshape(rows.shape))
+    run = load_backend("openvino").open(model, options={"precision": "bf16"})
+    alone = run.compile({"second": run.tap_ports()["second"]}).run({"x": sample})["second"]
+    assert np.array_equal(second, alone)
+    assert {node.status for node in qdebug.explain(recording).nodes}.isdisjoint({"unexplained"})
