@@ -29,6 +29,7 @@ from qdebug.compare.attribute.band import (
     unit_roundoff,
 )
 from qdebug.compare.attribute.birth import Birth, BirthRule
+from qdebug.compare.attribute.declared_format import declared_format
 from qdebug.compare.attribute.grid_rounding import (
     allowed_squares,
     beyond_steps,
@@ -366,7 +367,8 @@ class _FloatNode:
         """
         values = inputs_of(self._recording, self._form, place)
         if cast is not None:
-            narrowed = self._form.inputs[: None if bias else 2]
+            has_bias = operators.of(self._form.op).product
+            narrowed = self._form.inputs[: 2 if has_bias and not bias else None]
             values = {
                 name: cast(array) if array.dtype.kind == "f" and name in narrowed else array
                 for name, array in values.items()
@@ -506,6 +508,12 @@ class _FloatNode:
 
     def coarser_precisions(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
         """Yield the precisions coarser than float32, finest first, each with the error norm divided by its bound."""
+        if _rounds_nothing(self._node):
+            # A layer that only selects values may convert them to the format that the run declares.
+            declared = declared_format(self._recording)
+            for title, name in _SHORT.items():
+                if declared is not None and declared.name == name:
+                    yield f"{title} inputs", self._ratio(at, cast=_INPUTS[title])
         if not operators.of(self._form.op).product:
             return
         for name, cast in _INPUTS.items():
@@ -557,7 +565,7 @@ class _FloatNode:
                 self._reduced_inputs_suffice or not _is_error_everywhere(*self.compare(place)[:2])
             ):
                 return np.inf
-            run.add(_difference(recorded_values, replayed), allowed)
+            run.add(_difference(recorded_values, replayed), 0.0 if _rounds_nothing(self._node) else allowed)
         return run.ratio
 
     def error_over_spread(self, place: Place) -> float | None:

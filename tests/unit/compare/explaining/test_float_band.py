@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from qdebug.compare.explaining.float_band import judge_float
-from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.compare.explaining.float_band import assumption_clause, judge_float
+from qdebug.model import Graph, MemoryRecording, Node, Role, RunInfo, TensorInfo
 from qdebug.numerics.short_formats import to_tf32
 from qdebug.replay.registry import run_node
 
@@ -253,3 +253,22 @@ def test_sums_of_a_convolution_with_channels_last_are_reordered_along_its_channe
         spreads.append(found.band.spread)
         assert found.reason.endswith("only in channel 5 of 16")
     assert spreads[0] == pytest.approx(spreads[1], rel=0.5)
+
+
+@pytest.mark.parametrize("declared", ["", "bf16"])
+def test_a_layer_that_moves_values_may_convert_them_to_the_declared_format(declared):
+    x = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32)
+    y = x.astype(ml_dtypes.bfloat16).astype(np.float32).T
+    node = Node(name="turn", op="Transpose", inputs=("x",), outputs=("y",), attrs={"perm": (1, 0)})
+    graph = Graph([node], inputs=["x"], outputs=["y"])
+    options = {"effective_precision": declared} if declared else {}
+    recording = MemoryRecording.single(graph, {"x": x, "y": y}, RunInfo(backend="b", options=options))
+    found = judge_float(recording, node, "y", [(0, 0)])
+    assert found.within == bool(declared)
+    if declared:
+        assert assumption_clause(recording, "y", found.band) == "inputs rounded to bfloat16"
+        assert not judge_float(recording, node, "y", [(0, 0)]).band.ratio
+        wrong = y.copy()
+        wrong[3, 4] += 1
+        spoilt = MemoryRecording.single(graph, {"x": x, "y": wrong}, RunInfo(backend="b", options=options))
+        assert not judge_float(spoilt, node, "y", [(0, 0)]).within
