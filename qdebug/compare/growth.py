@@ -18,7 +18,7 @@ from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.band import difference, finite_norm, norm
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.budget import list_tensors_upstream
-from qdebug.compare.explaining.float_band import output_format
+from qdebug.compare.explaining.float_node import output_format
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.own_error import ErrorReplay, Errors
 from qdebug.compare.result.result import Growth

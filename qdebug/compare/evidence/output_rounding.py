@@ -12,7 +12,7 @@ from qdebug.arithmetic.floats.search import PlacementFinding
 from qdebug.arithmetic.presets import is_known
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values
 from qdebug.compare.evidence.measured_tensor import MeasuredTensor
-from qdebug.compare.explaining.float_band import output_format
+from qdebug.compare.explaining.float_node import output_format
 from qdebug.compare.explaining.placements import find_placement, jointly_moved_axes
 from qdebug.errors import KernelError, NotRecordedError, QdebugError
 from qdebug.model import Node, Recording, operators

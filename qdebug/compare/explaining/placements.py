@@ -20,7 +20,7 @@ from qdebug.arithmetic.mistakes.mistake import MISFITS
 from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation, RunnerUp
-from qdebug.compare.explaining.float_band import output_format
+from qdebug.compare.explaining.float_node import output_format
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.explanation import (
