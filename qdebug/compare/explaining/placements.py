@@ -49,7 +49,7 @@ def jointly_moved_axes(form: Node, rank: int) -> tuple[int, ...]:
         form: The real form of the node.
         rank: Number of axes of its result.
     """
-    row, recipe = operators.of(form.op), RECIPES.get(form.op)
+    row, recipe = operators.plain(form), RECIPES.get(form.op)
     if row.accumulates:
         return tuple(range(rank))
     if row.windowed:
@@ -332,5 +332,5 @@ def _shape_of_result(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> tuple
 def _count_products(form: Node, inputs: Sequence[np.ndarray]) -> int:
     """Estimate the number of products in a matrix product or convolution."""
     data, weight = inputs[:2]
-    axis = 1 if operators.of(form.op).windowed else -1
+    axis = 1 if operators.plain(form).windowed else -1
     return int(data.size // max(data.shape[axis], 1) * weight.size)

@@ -178,11 +178,13 @@ def test_a_matrix_product_that_is_read_before_its_rounding_is_named():
     assert "its input 'p' read before its rounding" in told["gated"]
 
 
-def test_a_rounded_weight_moves_its_channel_together_and_is_no_fault():
+@pytest.mark.parametrize(("op", "domain"), [("Conv", ""), ("FusedConv", "com.microsoft")])
+def test_a_rounded_weight_moves_its_channel_together_and_is_no_fault(op, domain):
     """A filter whose weights sum to more than they do after rounding shrinks each result of a long signal."""
     x, w = rounded(np.exp(2 * RNG.standard_normal((1, 1, 4096)))), np.full((1, 1, 8), 1.003, np.float32)
+    attrs = {"activation": "Relu", "activation_params": ()} if domain else {}
     graph = Graph(
-        [Node(name="conv", op="Conv", inputs=("x", "w"), outputs=("y",))],
+        [Node(name="conv", op=op, domain=domain, inputs=("x", "w"), outputs=("y",), attrs=attrs)],
         tensors=[TensorInfo(name="w", role=Role.CONSTANT)],
         inputs=["x"],
         outputs=["y"],
