@@ -89,7 +89,11 @@ def forget_caches() -> None:
 def _file_kind(path: Path) -> tuple[str, str] | None:
     """Return the format of a file that is not a recording, and a hint how to use it."""
     if path.is_dir():
-        return "a directory", "Give the path of a recording, usually FILE.h5."
+        if any(path.glob("*.h5")):
+            return "a directory", "Give the path of a recording, usually FILE.h5."
+        stem = path.resolve().name or "backend"
+        to_import = command("qdebug", "import", path, "--graph", "MODEL", "-o", f"{stem}.h5")
+        return "a directory", f"If it holds dumped tensors, import them: {to_import}."
     try:
         with open_binary(path) as file:
             start = file.read(8)

@@ -39,6 +39,11 @@ def test_what_is_no_recording_is_named(run, recordings, verb, name, what):
     check(run(verb, *((path,) if verb == "info" else (recordings.reference, path))), what)
 
 
+def test_a_folder_of_dumps_is_to_be_imported(run, recordings, tmp_path):
+    (tmp_path / "dump").mkdir()
+    check(run("diff", recordings.reference, "dump"), "qdebug import dump --graph MODEL -o dump.h5")
+
+
 def test_a_model_is_no_recording(run, tmp_path):
     (tmp_path / "net.onnx").write_bytes(b"\x08\x07model")
     check(run("info", "net.onnx"), "is a model, not a recording", "qdebug record net.onnx --backend")
