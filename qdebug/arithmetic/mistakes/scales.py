@@ -14,6 +14,7 @@ from qdebug.model import Node, QuantParams, operators
 from qdebug.model.operators import Sums
 
 __all__ = [
+    "UNSIGNED_SHIFT",
     "activations_of_scaled_inputs",
     "codes_passed_on",
     "divisions_of_codes",
@@ -22,6 +23,7 @@ __all__ = [
     "saturating_results",
     "scales_along_other_axes",
     "scales_by_flat_index",
+    "unsigned_shifts",
 ]
 
 
@@ -146,11 +148,34 @@ def saturating_results(node: Node, result: np.ndarray, target: QuantParams) -> I
         low, high = target.qmin - offset, target.qmax - offset
         if not np.any((result < low * scale) | (result > high * scale)):
             continue
-        likely = f"the result is already clipped to the range of the layer's {target.dtype} codes"
+        likely = (
+            f"the result is already clipped to the range of the layer's {target.dtype} codes"
+            if offset or not zero_point
+            else f"results saturate to {target.dtype} before the output's zero point {zero_point} is added"
+        )
         codes = np.clip(np.rint(result / scale), low, high)
         clipped = np.clip(result, low * scale, high * scale)
         for early in (np.asarray(codes * scale, result.dtype), np.asarray(clipped, result.dtype)):
             yield Mistake(likely=likely, node=node, values={}, after=always(early))
+
+
+def unsigned_shifts(node: Node, result: np.ndarray, target: QuantParams) -> Iterator[Mistake]:
+    """Yield a node inside a layer whose negative results become the highest code, as by a shift that drops the sign.
+
+    Args:
+        node: A node inside a layer.
+        result: Its right result.
+        target: The scale and zero point of the layer's result.
+    """
+    if target.scale.size != 1 or target.qmax is None or result.dtype.kind != "f":
+        return
+    scale, zero_point = float(target.scale.reshape(-1)[0]), int(target.zero_point.reshape(-1)[0])
+    highest = (target.qmax - zero_point) * scale
+    shifted = np.where(np.rint(result / scale) < 0, result.dtype.type(highest), result)
+    yield Mistake(likely=UNSIGNED_SHIFT, node=node, values={}, after=always(shifted))
+
+
+UNSIGNED_SHIFT = "negative results become the highest code, as if they were shifted right without their sign"
 
 
 def scales_by_flat_index(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -66,6 +66,7 @@ def cause_inside(layers: WithFused, node: Node, tensor: str, places: Sequence[Pl
     if rearranged is not None:
         return rearranged
     clauses = _mistakes_of_nodes(layers, nodes, tensor, places, WrongNode.cause_inside)
+    clauses = clauses or _mistakes_of_nodes(layers, nodes, tensor, places, WrongNode.relation_inside)
     if not clauses:
         shared = _shared_misreading_clause(layers, node, tensor, places)
         if shared is not None:

@@ -32,6 +32,7 @@ from qdebug.arithmetic.mistakes.scales import (
     saturating_pairs,
     saturating_results,
     scales_along_other_axes,
+    unsigned_shifts,
 )
 from qdebug.arithmetic.relations import functions_as_mistakes
 from qdebug.compare.explaining.claims import LIKELY, MAX_REPORTED_MISTAKES
@@ -96,7 +97,10 @@ class MistakeSearch(NodeSamples):
         operands = self._sample(place).result.operands
         if self._quant is not None and self._later:
             yield from codes_passed_on(self._form, operands, self._quant)
-            yield from saturating_results(self._form, self._sample(place).exact, self._quant)
+        target = self._codes_of_layer
+        if target is not None:
+            yield from saturating_results(self._form, self._sample(place).exact, target)
+            yield from unsigned_shifts(self._form, self._sample(place).exact, target)
         if self._quant is not None:
             yield from activations_of_scaled_inputs(self._form, operands, self._quant)
         quants = self._quants_of_operands()

@@ -15,7 +15,7 @@ from qdebug.compare.explaining.claims import EVERY, KNOWN, ONE_OFF
 from qdebug.compare.explaining.fused import WithFused, makes_codes
 from qdebug.compare.explaining.mistaken import form_of_output, is_conclusive, rounding_norm
 from qdebug.errors import KernelError, UsageError
-from qdebug.model import Node, Recording, operators
+from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.thresholds.explanation import (
     CAUSE_MIN_DISTINCT_REALS,
     CAUSE_MIN_DISTINCT_VALUES,
@@ -223,6 +223,14 @@ class NodeSamples:
             return self._apply_later_nodes(result, place)
         except (KernelError, UsageError):
             return None
+
+    @property
+    def _codes_of_layer(self) -> QuantParams | None:
+        """The scale and zero point of the only codes that the rest of the layer rounds to, or None."""
+        if not self._later:
+            return None
+        inner = [self._recording.graph.tensors[node.outputs[0]].quant for node in self._later if makes_codes(node)]
+        return self._quant or (inner[0] if len(inner) == 1 else None)
 
     def _effect_of_a_code(self, exact: np.ndarray, place: Place) -> float:
         """Return how much one code at most changes a layer's real result if the layer rounds the node's to codes."""

@@ -122,10 +122,12 @@ class WrongNode(MistakeSearch):
 
     def cause_inside(self) -> str | None:
         """Return a clause with the mistake of this inner node that reproduces the layer's output, or None."""
+        return self.find_mistake() or self.find_alteration()
+
+    def relation_inside(self) -> str | None:
+        """Return a clause with a relation or number of this inner node that reproduces the layer's output, or None."""
         return (
-            self.find_mistake()
-            or self.find_alteration()
-            or self.find_function()
+            self.find_function()
             or (None if self._later else self.find_misplaced_rows())
             or self.find_differing_number()
             or self.find_miscounted_parts()

@@ -235,3 +235,47 @@ def test_hidden_heads_that_are_repeated_in_turn(wrong_heads):
     for name in "kv":
         clause = f"the 2 entries of '{name}3' along axis 1 are repeated 4 times in turn, not each in a row"
         assert (clause in said) is (name in wrong_heads)
+
+
+CODES = {"s": np.float32(0.05), "z": np.int8(-40)}
+
+
+def dequantized(levels):
+    codes = np.clip(levels + int(CODES["z"]), -128, 127)
+    return ((codes - int(CODES["z"])) * CODES["s"]).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (lambda levels: np.clip(levels, -128, 127), "results saturate to int8 before the output's zero point -40"),
+        (lambda levels: np.where(levels < 0, 1 << 20, levels), "negative results become the highest code"),
+    ],
+)
+def test_codes_of_a_dequantized_layer_that_are_cast_too_early(wrong, text):
+    values = {"x": real(9, 24), "w": real(24, 20), **CODES}
+    nodes = [
+        node("fc", "MatMul", "x w"),
+        node("quantize", "QuantizeLinear", "fc_out s z"),
+        node("dequantize", "DequantizeLinear", "quantize_out s z"),
+    ]
+    product = values["x"] @ values["w"]
+    levels = np.rint(product / CODES["s"]).astype(np.int64)
+    codes = np.clip(levels + int(CODES["z"]), -128, 127).astype(np.int8)
+    quant = QuantParams(dtype="int8", scale=CODES["s"], zero_point=-40, qmin=-128, qmax=127)
+    infos = [TensorInfo(name=name, role=Role.CONSTANT, dtype=np.asarray(values[name]).dtype.name) for name in "wsz"]
+    infos.append(TensorInfo(name="quantize_out", dtype="int8", quant=quant))
+    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=["dequantize_out"], opset={"": 21})
+    right = {**values, "fc_out": product, "quantize_out": codes, "dequantize_out": dequantized(levels)}
+    runs = [
+        MemoryRecording.single(
+            graph, {name: np.asarray(each) for name, each in arrays.items()}, RunInfo(backend=backend)
+        )
+        for arrays, backend in (
+            (right, "reference"),
+            ({**values, "dequantize_out": dequantized(wrong(levels))}, "chip"),
+        )
+    ]
+    cause = qdebug.diff(*runs).diagnosis[0].why
+    assert text in cause
+    assert "in 'fc' (MatMul), inside the layer" in cause
