@@ -29,6 +29,7 @@ EXCEPTIONS = {
     "qdebug/arithmetic/mistakes/normalization.py": "what kernels of single operators confuse: statistics",
     "qdebug/arithmetic/mistakes/recurrent.py": "what kernels of single operators confuse: gates, functions",
     "qdebug/arithmetic/mistakes/resizing.py": "what kernels of single operators confuse: positions, scales",
+    "qdebug/arithmetic/mistakes/tails.py": "sums, means and softmaxes over the last axes",
     "qdebug/compare/align/expand.py": "writes the nodes that a fused one is shown as: Add, Mul, ReduceSum",
     "qdebug/compare/explaining/layer_cause.py": "writes the Identity in place of a node that is left out",
     "qdebug/replay/fixed_forms.py": "kernels in fixed point of Sigmoid and Tanh",
