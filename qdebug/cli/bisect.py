@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qdebug.byte_size import byte_size
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts, signals_as_interrupts
 from qdebug.cli.output import check_target, emit, emit_verdict, progress, write_result
@@ -211,5 +212,5 @@ def _remove_environments(cache: EnvironmentCache) -> int:
     from qdebug.present import numbers
 
     count, freed = cache.prune(limit=0)
-    emit(f"removed {numbers.counted(count, 'environment')}, {numbers.byte_size(freed)}")
+    emit(f"removed {numbers.counted(count, 'environment')}, {byte_size(freed)}")
     return 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qdebug.byte_size import byte_size
 from qdebug.cli.output import emit, progress
 from qdebug.cli.parser import Parser, add_common, add_untrusted, options_from, positive, size
 from qdebug.cli.sources import command
@@ -196,7 +197,6 @@ def _add_prune(actions: Verbs) -> None:
 def _run_prune(arguments: argparse.Namespace) -> int:
     """Remove recordings, and list them."""
     options = options_from(PruneOptions, arguments)
-    from qdebug.present import numbers
     from qdebug.running.runs_folder import prune, runs_size
 
     if not options.folder.is_dir():
@@ -205,13 +205,11 @@ def _run_prune(arguments: argparse.Namespace) -> int:
         )
     removed_recordings = prune(options.folder, limit=options.runs_limit, dry_run=options.dry_run)
     verb = "would go" if options.dry_run else "removed"
-    lines = [
-        f"{verb}: {command(recording.path)}, {numbers.byte_size(recording.size)}" for recording in removed_recordings
-    ]
+    lines = [f"{verb}: {command(recording.path)}, {byte_size(recording.size)}" for recording in removed_recordings]
     remaining_bytes = runs_size(options.folder) - (
         sum(recording.size for recording in removed_recordings) if options.dry_run else 0
     )
-    emit("\n".join([*lines, f"{command(options.folder)}: {numbers.byte_size(remaining_bytes)} of recordings stay"]))
+    emit("\n".join([*lines, f"{command(options.folder)}: {byte_size(remaining_bytes)} of recordings stay"]))
     return 0
 
 
@@ -251,7 +249,6 @@ def _add_recover(actions: Verbs) -> None:
 def _run_verify(arguments: argparse.Namespace) -> int:
     """Check recordings and describe each. The first invalid one raises an error."""
     options = options_from(VerifyOptions, arguments)
-    from qdebug.present import numbers
     from qdebug.recording.reading.verify import MEMORY_LIMIT, verify
 
     for path in options.files:
@@ -260,14 +257,13 @@ def _run_verify(arguments: argparse.Namespace) -> int:
         arrays = _count_text(verification.tensors, "tensor")
         state = "" if verification.complete else "; the run did not finish"
         tables = "graph and index" if verification.tables else "graph and index, which have no hash,"
-        emit(f"{command(path)}: {arrays}, {numbers.byte_size(verification.bytes)}, {tables} are as recorded{state}")
+        emit(f"{command(path)}: {arrays}, {byte_size(verification.bytes)}, {tables} are as recorded{state}")
     return 0
 
 
 def _run_pack(arguments: argparse.Namespace) -> int:
     """Pack a recording and print its sizes."""
     options = options_from(PackOptions, arguments)
-    from qdebug.present import numbers
     from qdebug.recording.writing.pack import pack
 
     with progress("packing") as note:
@@ -279,7 +275,7 @@ def _run_pack(arguments: argparse.Namespace) -> int:
             force=options.force,
             progress=note,
         )
-    sizes = f"{numbers.byte_size(pack_result.before)} -> {numbers.byte_size(pack_result.after)}"
+    sizes = f"{byte_size(pack_result.before)} -> {byte_size(pack_result.after)}"
     emit(f"{command(pack_result.path)}: {sizes}, every value checked")
     return 0
 

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qdebug.byte_size import byte_size
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import emit, progress
@@ -150,7 +151,7 @@ def _summary_lines(summary: ImportSummary, *, graph: bool) -> Iterable[str]:
     from qdebug.present import numbers
     from qdebug.present.text import safe_text
 
-    size = numbers.byte_size(summary.path.stat().st_size)
+    size = byte_size(summary.path.stat().st_size)
     count_texts = [
         numbers.counted(count, noun)
         for count, noun in ((summary.tensors, "tensor"), (summary.samples, "sample"), (summary.files, "array"))

@@ -8,6 +8,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
+from qdebug.byte_size import byte_size
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import progress
@@ -248,7 +249,7 @@ def _prune(limit: int | None) -> None:
     removed_recordings = prune(RUNS, limit=RUNS_LIMIT if limit is None else limit)
     if removed_recordings:
         count_text = numbers.counted(len(removed_recordings), "recording")
-        freed_text = numbers.byte_size(sum(recording.size for recording in removed_recordings))
+        freed_text = byte_size(sum(recording.size for recording in removed_recordings))
         say(f"{RUNS}/: removed {count_text} older than a day that can be recorded again, {freed_text} (--runs-limit)")
 
 

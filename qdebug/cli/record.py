@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qdebug.byte_size import byte_size
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import check_target, emit, progress
@@ -393,7 +394,7 @@ def _summary(recording: Recording, output: Path) -> str:
         numbers.counted(count, noun)
         for count, noun in ((len(recording.names), "tensor"), (recording.samples, "sample"))
     )
-    size = numbers.byte_size(output.stat().st_size)
+    size = byte_size(output.stat().st_size)
     return f"{command(output)}: {counts}, {size}\nfidelity {sentences.fidelity_sentence(info)}"
 
 

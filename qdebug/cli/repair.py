@@ -115,7 +115,7 @@ def fill_parser(parser: Parser) -> None:
     parser.add_argument(
         "--cost",
         metavar="macs=A,bytes=B",
-        help="cost of all multiply-adds in higher precision, and of a megabyte (default: macs=1,bytes=0.01)",
+        help="cost of all multiply-adds in float, and of a megabyte (default: macs=1,bytes=0.01)",
     )
     parser.add_argument(
         "--arithmetic", metavar="NAME", help="arithmetic of quantized nodes: a preset from qdebug help arithmetics"

@@ -83,7 +83,7 @@ _CLAUSE_END = re.compile(r";| \(|\. ")
 _CLAUSE_LIMIT = 140
 _OR = ", or "
 _FIRST_NODES = re.compile(r"^the (first \d+) nodes(?= in float)")
-_MULTIPLY_ADDS = re.compile(r"([\d.]+)% of the multiply-adds in float")
+_MULTIPLY_ADDS = re.compile(r"([\d.]+) % of the multiply-adds in float")
 
 
 def verdict_word(result: RunComparison) -> str:
@@ -282,8 +282,13 @@ def remedy_line(remedy: Remedy, result: RunComparison, *, max_outputs: int, is_b
     what, cost = safe_text(remedy.what, limit=200), remedy.cost
     if is_brief:
         what, limit_text = _FIRST_NODES.sub(r"\1", what), f" (< {floor:g})" if is_below_floor else ""
-        cost = _MULTIPLY_ADDS.sub(lambda share: f"{float(share[1]):.{float(share[1]) < 10:d}f}% of MACs", cost)
+        cost = _MULTIPLY_ADDS.sub(lambda share: f"{_brief_share(share[1])} % of MACs", cost)
     return f"{what}: {', '.join(changes)}{limit_text}; {cost}"
+
+
+def _brief_share(share: str) -> str:
+    """Return a percentage without decimals from 10 on."""
+    return f"{float(share):.0f}" if float(share) >= 10 else share
 
 
 def _finite_level(level: float | None) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from qdebug.byte_size import byte_size
 from qdebug.model import Node, QuantParams, Recording, Role, TensorInfo
 from qdebug.model.dtypes import bit_width
 from qdebug.model.float_sections import find_float_nodes, find_float_weights
@@ -218,7 +219,7 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
     ops = Counter(node.op for node in graph.nodes).most_common()
     detail = f" ({info.fidelity_detail})" if info.fidelity_detail else ""
     facts = [
-        ("file", f"{contents.path}, {numbers.byte_size(contents.size)}" if contents.path else ""),
+        ("file", f"{contents.path}, {byte_size(contents.size)}" if contents.path else ""),
         ("model", f"{info.model}, sha256 {info.model_sha256[:16]}" if info.model_sha256 else info.model),
         ("backend", info.backend),
         ("options", _pairs_text(info.options)),
@@ -250,14 +251,14 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
 
 
 def _sizes_text(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{dtype} {numbers.byte_size(size)}" for dtype, size in sizes.items())
+    return ", ".join(f"{dtype} {byte_size(size)}" for dtype, size in sizes.items())
 
 
 def _edges_text(edges: Sequence[Edge]) -> str:
     """Return the count and the total size of edges, and the largest ones, or "" if there are none."""
-    shown = ", ".join(f"{edge['tensor']} {numbers.byte_size(edge['bytes'])}" for edge in edges[:_SKIPPED_SHOWN])
+    shown = ", ".join(f"{edge['tensor']} {byte_size(edge['bytes'])}" for edge in edges[:_SKIPPED_SHOWN])
     rest = f", {len(edges) - _SKIPPED_SHOWN} more; -f json lists them" if len(edges) > _SKIPPED_SHOWN else ""
-    total = numbers.byte_size(sum(edge["bytes"] for edge in edges))
+    total = byte_size(sum(edge["bytes"] for edge in edges))
     return f"{plural(len(edges), 'tensor')} between nodes, {total}: {shown}{rest}" if edges else ""
 
 

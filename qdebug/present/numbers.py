@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MISSING",
-    "byte_size",
     "cosine",
     "grouped",
     "metric",
@@ -123,17 +122,6 @@ def percent(part: float, whole: float) -> str:
     if abs(share) < 0.01:
         return "<0.01 %"
     return ">99.9 %" if share > 99.9 else f"{number(share, digits=3 if share >= 10 else 2)} %"
-
-
-def byte_size(size: int) -> str:
-    """Return a size in decimal units, as is usual for disks and networks."""
-    if size < 1000:
-        return f"{size} B"
-    value, units = size / 1000, ["kB", "MB", "GB", "TB"]
-    while value >= 999.5 and len(units) > 1:
-        value /= 1000
-        units.pop(0)
-    return f"{number(value)} {units[0]}"
 
 
 def metric(name: str, value: float | None) -> str:

@@ -50,7 +50,7 @@ class Edit(JsonObject):
         kind: One of `KINDS`.
         unit: The node.
         change: The change, without tensors that stay float, because those depend on their readers.
-        macs: Multiply-adds in higher precision, as a share of all.
+        macs: Multiply-adds in float, as a share of all.
         size: Additional bytes of weights, or of an activation.
         reference_node: The reference's node, or None if unknown.
         reference_tensor: The reference's tensor that the codes of the result represent, or "".

@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from qdebug.byte_size import byte_size
 from qdebug.compare.diagnosis import ErrorPart, main_part
 from qdebug.compare.result.diagnosis import ALL_NODES, Diagnosis, FaultClass, OutputGain, Remedy
 from qdebug.compare.result.finding import Status
@@ -356,7 +357,7 @@ def _spread_places(places: Sequence[tuple[int, int]], max_places: int, worst_ind
 def _cost_text(edits: Sequence[Edit]) -> str:
     """Describe the cost of edits: multiply-adds in float, and additional bytes."""
     macs, size = sum(edit.macs for edit in edits), sum(edit.size for edit in edits)
-    clauses = [f"{macs:.1%} of the multiply-adds in float"] if macs else []
+    clauses = [f"{100 * macs:.{2 + (macs >= 0.1)}g} % of the multiply-adds in float"] if macs else []
     if size:
-        clauses.append(f"{size} bytes" if size < 10_000 else f"{size / 1024:.0f} KiB")
+        clauses.append(byte_size(size))
     return ", ".join(clauses) or "no cost"

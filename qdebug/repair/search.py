@@ -246,8 +246,8 @@ class EditCost:
     """Costs of edits, and the allowed ones.
 
     Args:
-        macs: Cost of computing all multiply-adds of the network in higher precision.
-        size: Cost of a mebibyte.
+        macs: Cost of computing all multiply-adds of the network in float.
+        size: Cost of a megabyte.
         kinds: Allowed kinds of edits, or None for all.
         max_edits: Maximum number of edits, or None for no limit.
     """
@@ -263,7 +263,7 @@ class EditCost:
 
     def of(self, edit: Edit) -> float:
         """Return the cost of an edit."""
-        return self.macs * edit.macs + self.size * edit.size / 2**20
+        return self.macs * edit.macs + self.size * edit.size / 1e6
 
 
 @dataclass(slots=True, kw_only=True)

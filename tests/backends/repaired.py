@@ -5,7 +5,7 @@ python tests/backends/repaired.py FOLDER [--nets NAME ...] [--within DB] [--samp
   before, after   SQNR in dB of the outputs on samples that were held out, replayed
   model run       the same of the repaired model, really run, on all samples
   edits           nodes that are changed, and how
-  in float        share of the multiply-adds in higher precision
+  in float        share of the multiply-adds in float
   by own error    nodes in float until the goal is reached, those with the largest own relative error first
   one at a time   the same, those first that gain most when they alone are in float
 

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
+from qdebug.byte_size import byte_size
 from qdebug.plural import plural
 from qdebug.present import numbers
 from qdebug.present.error_bars import bar
@@ -99,8 +100,8 @@ def edit_cells(edit: Edit) -> tuple[str, ...]:
 def cost_words(edits: Sequence[Edit]) -> str:
     """Return the combined cost of all edits, in words."""
     share = numbers.percent(min(1.0, sum(edit.macs for edit in edits)), 1.0)
-    size = numbers.byte_size(sum(edit.size for edit in edits))
-    return f"{share} of the multiply-adds in higher precision, {size}"
+    size = byte_size(sum(edit.size for edit in edits))
+    return f"{share} of the multiply-adds in float, {size}"
 
 
 def faithful_words(sqnr_db: float) -> str:

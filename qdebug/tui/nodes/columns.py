@@ -222,8 +222,9 @@ def _cell_text(navigator: Navigator, row: int, key: str) -> str:
 
 def _state_word(navigator: Navigator, row: int) -> str:
     plan_row = navigator.table.rows[row]
-    word = State(int(navigator.table.states(navigator.sample)[row])).word
-    return "in ref. only" if plan_row.missing is not None and not plan_row.tensor else word
+    if plan_row.missing is not None and not plan_row.tensor:
+        return "in ref. only"
+    return navigator.table.status_word(row, navigator.sample, is_brief=True)
 
 
 def _arithmetic_text(table: NodeTable, row: int) -> str:

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from qdebug.compare.result.result import NodeResult
 from qdebug.plural import plural
 from qdebug.present import numbers
-from qdebug.present.answer import remedy_line, share_of, share_text
+from qdebug.present.answer import remedy_line, remedy_to_try, share_of, share_text
 from qdebug.present.detail import precision_sentence
 from qdebug.present.rows import clipping_words, judged_words
 from qdebug.present.text import safe_text
@@ -99,9 +99,16 @@ def _diagnosis_facts(scene: Scene, result: NodeResult) -> list[Fact]:
     if fault is None or scene.result is None:
         return facts
     facts.append(("share", f"{share_text(share_of(fault))} of the output's error", "plain"))
-    remedies = [remedy for remedy in fault.remedies if remedy.nodes == 1]
-    lines = [remedy_line(remedy, scene.result, max_outputs=_MAX_OUTPUTS) for remedy in remedies]
-    return [*facts, *(("try (X)", line, "fine") for line in lines)]
+    chosen = remedy_to_try(scene.result, fault)
+    others = [remedy for remedy in fault.remedies if remedy.nodes == 1 and remedy is not chosen]
+    labelled_remedies = [*([("try (X)", chosen)] if chosen is not None else []), *(("or", each) for each in others)]
+    return [
+        *facts,
+        *(
+            (label, remedy_line(remedy, scene.result, max_outputs=_MAX_OUTPUTS), "fine")
+            for label, remedy in labelled_remedies
+        ),
+    ]
 
 
 def _comparison_facts(result: NodeResult, samples: int) -> list[Fact]:

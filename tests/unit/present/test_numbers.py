@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qdebug.byte_size import byte_size
 from qdebug.present import numbers
 
 FINITE = st.floats(-1e307, 1e307)
@@ -109,7 +110,7 @@ def test_a_share_between_none_and_all_never_reads_as_either(part, rest):
     ],
 )
 def test_sizes_have_the_unit_that_fits(size, shown):
-    assert numbers.byte_size(size) == shown
+    assert byte_size(size) == shown
 
 
 @pytest.mark.parametrize(("extents", "shown"), [(None, "-"), ((), "scalar"), ((1, 3, None), "1x3x?"), ((0,), "0")])

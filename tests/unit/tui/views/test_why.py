@@ -41,6 +41,19 @@ def test_the_diagnosis_of_the_node_comes_first(make_scene):
     assert "whole error" in "\n".join(lines[3:])
 
 
+def test_only_the_edits_of_the_key_are_offered_under_its_key(make_scene):
+    """The key takes the edits of the first screen, which may be of several nodes; others are listed beside them."""
+    scene = diagnosed(make_scene(row=8), 8)
+    fault = scene.result.diagnosis[0]
+    several = replace(fault.remedies[0], edit=f"float {fault.node}, float b", what="the first 2 nodes in float",
+                      gains=(OutputGain(output=fault.tensor, db=9.0),), nodes=2)  # fmt: skip
+    result = replace(scene.result, diagnosis=(replace(fault, remedies=(*fault.remedies, several)),))
+    scene.table.conclude(result)
+    lines = text(Views(ElementCursor())[ScreenId.WHY].draw(replace(scene, result=result), 100, 24)).splitlines()[2:]
+    assert lines[2].strip().startswith("try (X)  the first 2 nodes in float")
+    assert lines[3].strip().startswith("or  per-channel weights")
+
+
 def test_of_another_node_its_own_reason_is_said(make_scene):
     scene = diagnosed(make_scene(row=9), 8)
     drawn = text(Views(ElementCursor())[ScreenId.WHY].draw(scene, 80, 24))
