@@ -350,11 +350,14 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
     table, row = scene.table, scene.row
     state = State(int(table.states(scene.navigator.sample)[row]))
     op = safe_text(table.rows[row].op, limit=24)
-    status_part = f"  {scene.glyphs.transliterate(op)}  {_status_text(scene, state)}"
     folded_text = f"with {table.rows[row].folded} folded in" if table.rows[row].folded else ""
     suffix = "".join(f", {scene.glyphs.transliterate(text)}" for text in (folded_text, extra) if text)
-    name_width = max(width - cell_len(status_part) - len(suffix), 8)
     name = safe_text(table.title(row))
+    for is_brief in (False, True):  # briefly if the name does not fit
+        status_part = f"  {scene.glyphs.transliterate(op)}  {_status_text(scene, state, is_brief=is_brief)}"
+        name_width = max(width - cell_len(status_part) - len(suffix), 8)
+        if cell_len(name) <= name_width:
+            break
     name = scene.glyphs.fit(name, min(name_width, cell_len(scene.glyphs.transliterate(name))))
     return [
         (name, "title"),
@@ -363,12 +366,12 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
     ]
 
 
-def _status_text(scene: Scene, state: State) -> str:
+def _status_text(scene: Scene, state: State, *, is_brief: bool) -> str:
     """Return the status. If the selected sample and the whole have different statuses, return both."""
     table, row, sample = scene.table, scene.row, scene.navigator.sample
     if scene.plan_row.side:
         return f"{sign_of(table, row)}{scene.plan_row.side} only"
-    overall = f"{sign_of(table, row)}{table.status_word(row)}{output_limit_note(scene)}"
+    overall = f"{sign_of(table, row)}{table.status_word(row, is_brief=is_brief)}{output_limit_note(scene)}"
     if sample is None or state is State(int(table.state[row])):
         return overall
     return f"sample {sample} {state.word}, as a whole {overall}"

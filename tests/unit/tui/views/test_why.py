@@ -7,6 +7,7 @@ from qdebug.tui.screens import ScreenId
 from qdebug.tui.views.answer import AnswerView
 from qdebug.tui.views.elements import ElementCursor
 from qdebug.tui.views.table import Views
+from qdebug.tui.views.view import heading
 
 
 def diagnosed(scene, row):
@@ -69,3 +70,13 @@ def test_the_answer_names_what_to_try_and_leads_to_why(make_scene):
     assert first.rstrip().endswith("per-channel +6.7 dB")
     assert "43 %" in first
     assert page.enter(scene) is ScreenId.WHY
+
+
+def test_a_heading_shortens_the_status_before_the_name(make_scene):
+    scene = diagnosed(make_scene(row=9, failing=()), 9)
+    name = scene.table.title(9)
+    assert text([heading(scene, 120, "a note")]).startswith(f"{name}  ")
+    assert "43 % of the output's error" in text([heading(scene, 120, "a note")])
+    narrow = text([heading(scene, len(name) + 36, "a note")])
+    assert narrow.startswith(f"{name}  ")
+    assert "43 % share, a note" in narrow
