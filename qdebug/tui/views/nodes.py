@@ -54,6 +54,7 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         self.look = look or Look(UNICODE)
         self._navigator: Navigator | None = None
         self._strips: dict[tuple[object, ...], Strip] = {}
+        self._diagnosis_painted: object = None
         self._layout: ColumnLayout | None = None
         self._layout_key: tuple[object, ...] = ()
         self._lines_shown = 0
@@ -123,6 +124,9 @@ class NodesView(ScrollView, View, can_focus=True, inherit_bindings=False):
         """Scroll just enough to bring the cursor into view, and repaint."""
         if self._navigator is not None and self._navigator.lines != self._lines_shown:
             self._resize_virtual()
+        if self._navigator is not None and self._navigator.table.diagnosis is not self._diagnosis_painted:
+            self._diagnosis_painted = self._navigator.table.diagnosis
+            self._strips.clear()
         if self._navigator is not None and self.rows_shown > 0:
             line, top = self._navigator.line, self.scroll_offset.y
             margin = min(2, (self.rows_shown - 1) // 2)
