@@ -230,8 +230,11 @@ def test_hidden_heads_that_are_repeated_in_turn(wrong_heads):
         node("tanh", "Tanh", "scores_out"),
         node("sums", "MatMul", "tanh_out v3"),
     ]
-    right, wrong = (np.tanh(values["x"] @ each["k"]) @ each["v"] for each in heads.values())
-    said = why(nodes, values, {"sums_out": right}, wrong)
+    scores, wrong_scores = (values["x"] @ each["k"] for each in heads.values())
+    tanh = np.tanh(scores)
+    right = {"k3": heads["right"]["k"], "v3": heads["right"]["v"], "scores_out": scores, "tanh_out": tanh}
+    right["sums_out"] = tanh @ heads["right"]["v"]
+    said = why(nodes, values, right, np.tanh(wrong_scores) @ heads["wrong"]["v"])
     for name in "kv":
         clause = f"the 2 entries of '{name}3' along axis 1 are repeated 4 times in turn, not each in a row"
         assert (clause in said) is (name in wrong_heads)
