@@ -187,7 +187,7 @@ def weight_of_operand(result: Result, without: np.ndarray) -> str | None:
     if not power or not np.isfinite(power) or np.unique(operand_effect).size < CAUSE_MIN_DISTINCT_REALS:
         return None
     weight = round(float(np.vdot(operand_effect, recorded - base)) / power, _WEIGHT_DIGITS)
-    if not weight or _number_text(weight) == "1" or not result.fits(base + weight * operand_effect, weight):
+    if result.fits(base) or _number_text(weight) == "1" or not result.fits(base + weight * operand_effect, weight):
         return None
     return _number_text(weight)
 

@@ -16,7 +16,7 @@ CONSTANTS = {
     "budget.py LEAST_SHARE": "display: what has a row of its own",
     "budget.py _PRUNING_FRACTION": "speed: what is replayed one by one; the rest is replayed together",
     "attribute/band.py _FLOAT32_CHECK_SHARE": "speed: up to which float32 is sure; beyond, float64 decides",
-    "definitions/edits.py _SAME": "method: up to which a definition and its kernel agree, else nothing is edited",
+    "mistakes/edits.py _SAME": "method: up to which a definition and its kernel agree, else nothing is edited",
     "explaining/node_samples.py _FAR_OFF_MIN_ERROR": "speed: up to which no mistake inside a layer is searched",
     "mistakes/fits.py _SLOPE_DISTANCE": "method: over which a slope is measured",
     "mistakes/fits.py _MAX_ERROR_RATIO_PER_STEP": "speed: by how much a step has to help for another one",

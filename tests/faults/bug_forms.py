@@ -482,7 +482,9 @@ def main() -> int:
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    cases = selected_cases(argparse.Namespace(patterns=[options.only], every=options.every, further=True))
+    cases = selected_cases(
+        argparse.Namespace(patterns=[options.only], every=options.every, further=True, steps=False, tiles=False)
+    )
     print(f"{'form':18}     cases     node    named  unnamed    other   passed", flush=True)
     counts = sum((count_outcomes(title, cases, show=options.show) for title in options.forms or FORMS), Counter())
     print(

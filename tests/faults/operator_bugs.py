@@ -6,6 +6,7 @@
     python tests/faults/operator_bugs.py --further          with 194 more cases, of which more are not named
     python tests/faults/operator_bugs.py --steps            80 other cases, each with one wrong step of an operator
     python tests/faults/operator_bugs.py --buffers          cases with wrong states, work buffers and packed numbers
+    python tests/faults/operator_bugs.py --tiles            139 other cases: tiles, 16-bit sums, steps, batches, casts
     python tests/faults/operator_bugs.py --every N          one case in N; can be given with each of these
 
 The cases, in `product_bugs.py`, `window_bugs.py`, `function_bugs.py` and `reported_bugs.py`, are of kinds that public
@@ -225,6 +226,8 @@ def selected_cases(options: argparse.Namespace) -> list[Case]:
         import step_bugs  # noqa: F401  these modules fill CASES
     elif options.buffers:
         import buffer_bugs  # noqa: F401
+    elif options.tiles:
+        import tile_bugs  # noqa: F401
     else:
         import function_bugs  # noqa: F401
         import product_bugs  # noqa: F401
@@ -232,8 +235,9 @@ def selected_cases(options: argparse.Namespace) -> list[Case]:
         import window_bugs  # noqa: F401
     if options.further:
         import further_reported_bugs  # noqa: F401
+        import further_reported_bugs  # noqa: F401
         import indexing_bugs  # noqa: F401
-        import tile_bugs  # noqa: F401
+        import memory_bugs  # noqa: F401
     patterns = options.patterns or [""]
     matching = [bug for bug in CASES if any(re.search(pattern, bug.title) for pattern in patterns)]
     return matching[:: options.every]
@@ -248,6 +252,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--further", action="store_true")
     parser.add_argument("--steps", action="store_true")
     parser.add_argument("--buffers", action="store_true")
+    parser.add_argument("--tiles", action="store_true")
     parser.add_argument("--every", type=int, default=1)
     return parser.parse_args()
 

@@ -17,6 +17,8 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnxruntime")
         (("--every", "3"), "of 87"),
         (("--codes", "--every", "3"), "of 70"),
         (("--fused", "--every", "3"), "of 66"),
+        (("--tiles", "--every", "3"), "of 47"),
+        pytest.param(("--tiles",), "of 139", marks=pytest.mark.slow),
         pytest.param(("--steps",), "of 80", marks=pytest.mark.slow),
         pytest.param((), "of 261", marks=pytest.mark.slow),
         pytest.param(("--codes",), "of 208", marks=pytest.mark.slow),

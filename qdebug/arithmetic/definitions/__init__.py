@@ -1,1 +1,1 @@
-"""Definitions of operators as lines of code, and mistakes as edits of the lines. Begin at `edits`."""
+"""Definitions of operators as lines of code. Begin at `catalogue`."""

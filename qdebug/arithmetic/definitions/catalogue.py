@@ -12,7 +12,6 @@ from qdebug.arithmetic.definitions.definition import Definition
 from qdebug.arithmetic.definitions.functions import define_function, define_reduction, define_softmax
 from qdebug.arithmetic.definitions.normalization import define_normalization
 from qdebug.arithmetic.definitions.recurrent import define_recurrence
-from qdebug.arithmetic.mistakes.mistake import MISFITS
 from qdebug.model import Node
 
 __all__ = ["definition_of"]
@@ -54,5 +53,5 @@ def definition_of(
         if define is not None:
             return define(node, inputs, version)
         return define_normalization(node, inputs, version) or define_function(node, inputs, version)
-    except (*MISFITS, KeyError):
+    except (ValueError, IndexError, ArithmeticError, KeyError):
         return None

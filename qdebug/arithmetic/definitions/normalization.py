@@ -71,13 +71,13 @@ def _skipping(node: Node, x: np.ndarray, arrays: Sequence[np.ndarray | None]) ->
     """Return the definition of a normalization of a sum."""
     is_centered = node.op == "SkipLayerNormalization"
     skip, scale, bias, extra = arrays[1], arrays[2], *((arrays[3], arrays[4]) if is_centered else (None, arrays[3]))
-    values: dict[str, Value] = {"axes": (x.ndim - 1,), "epsilon": number(node, "epsilon", 1e-12), "data": x}
+    values: dict[str, Value] = {"axes": (x.ndim - 1,), "epsilon": number(node, "epsilon", 1e-12)}
     if skip is None:
         return None
-    values["skip"] = skip
-    head = "x = data + skip\n"
+    values |= {"x_without_skip": x, "skip": skip}
+    head = "x = x_without_skip + skip\n"
     if extra is not None:
-        values["extra"], head = extra, "x = data + skip + extra\n"
+        values["extra"], head = extra, "x = x_without_skip + skip + extra\n"
     body = head + (_STANDARDIZED if is_centered else _DIVIDED_BY_ROOT)
     definition = _affine(body, x, values, (scale, bias))
     return Definition(

@@ -15,18 +15,23 @@ import numpy as np
 
 from qdebug.arithmetic.mistakes.accumulation import short_sums
 from qdebug.arithmetic.mistakes.attention import attention_mistakes
+from qdebug.arithmetic.mistakes.casts import cast_mistakes
+from qdebug.arithmetic.mistakes.elements import power_mistakes
+from qdebug.arithmetic.mistakes.integers import integer_mistakes
 from qdebug.arithmetic.mistakes.layers import layer_mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake, always, applicable, without_inputs
 from qdebug.arithmetic.mistakes.normalization import normalization_mistakes, other_windows
 from qdebug.arithmetic.mistakes.packed import packed_mistakes
 from qdebug.arithmetic.mistakes.repeats import read_in_other_order
 from qdebug.arithmetic.mistakes.scales import late_zero_points, scales_by_flat_index
+from qdebug.arithmetic.mistakes.softmax import softmax_mistakes
+from qdebug.arithmetic.mistakes.statistics import short_statistics
 from qdebug.arithmetic.mistakes.tails import tail_mistakes
+from qdebug.arithmetic.mistakes.tiles import tile_mistakes
 from qdebug.arithmetic.mistakes.windows import with_explicit_pads
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Sums
 from qdebug.numerics.short_formats import SHORT_FORMATS
-from qdebug.replay.precision import onnx_dtype
 
 __all__ = ["mistakes", "other_dilations"]
 
@@ -61,7 +66,6 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
         _column_major_operands(node, values),
         _rounded_inputs(node, values),
         _factors_in_blocks(node, values),
-        _overflowing_casts(node, values),
         _late_writes(node, values),
         attention_mistakes(node, values),
         normalization_mistakes(node, values),
@@ -69,40 +73,18 @@ def mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
         layer_mistakes(node, values, opset),
         short_sums(node, values),
         tail_mistakes(node, values),
+        softmax_mistakes(node, values, opset),
+        short_statistics(node, values, opset),
+        tile_mistakes(node, values),
+        cast_mistakes(node, values),
+        integer_mistakes(node, values),
+        power_mistakes(node, values),
     )
     for family in families:
         yield from applicable(family)
     explicit = with_explicit_pads(node, values)
     if explicit is not None:
         yield from mistakes(explicit, values, opset)
-
-
-def _overflowing_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield the results that processors give for casts of numbers beyond the range of an integer type."""
-    data = values.get(node.inputs[0]) if node.inputs else None
-    target = node.attrs.get("to")
-    if not operators.of(node.op).casts or data is None or data.dtype.kind not in "fiu" or not isinstance(target, int):
-        return
-    dtype = onnx_dtype(target)
-    if dtype.kind not in "iu" or (data.dtype.kind != "f" and data.dtype.itemsize > np.dtype(np.int32).itemsize):
-        return
-    name, low, high = dtype.name, *map(float, (np.iinfo(dtype).min, np.iinfo(dtype).max))
-    whole_numbers = np.nan_to_num(np.trunc(data.astype(np.float64)), nan=0.0)
-    is_beyond = (whole_numbers < low) | (whole_numbers > high) | np.isnan(data)
-    if not is_beyond.any():
-        return
-    finite = np.where(np.isinf(data), 0.0, whole_numbers)
-    wrapped = np.mod(finite, 2.0 ** (8 * dtype.itemsize)).astype(np.uint64).astype(dtype)
-    representable = np.where(is_beyond, 0.0, whole_numbers).astype(dtype)
-    for words, becomes in (
-        (f"numbers beyond {name} saturate", np.where(whole_numbers > 0, np.iinfo(dtype).max, np.iinfo(dtype).min)),
-        (f"numbers beyond {name} wrap around (the low bits are kept)", wrapped),
-        (f"numbers beyond {name} become the lowest {name} value", np.full(whole_numbers.shape, np.iinfo(dtype).min)),
-    ):
-        result = np.where(
-            is_beyond, np.where(np.isnan(data), 0, becomes) if "saturate" in words else becomes, representable
-        )
-        yield Mistake(likely=words, node=node, values={}, after=always(result.astype(dtype)))
 
 
 def _ignored_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -216,7 +198,11 @@ def _repeated_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
     for small, large in (node.inputs[:2], node.inputs[1::-1]):
         small_values, batch_shape = values[small], values[large].shape[:-2]
         count, batches = math.prod(small_values.shape[:-2]), math.prod(batch_shape)
-        if small_values.ndim != len(batch_shape) + 2 or not 0 < count < batches:
+        if small_values.ndim != len(batch_shape) + 2:
+            continue
+        if count == batches > 1 and small_values[0].size != values[large][0].size:
+            yield _with_stride_of_other(node, small, small_values, values[large])
+        if not 0 < count < batches:
             continue
         ends = np.zeros((batches, *small_values.shape[-2:]), small_values.dtype)
         ends[:count] = small_values.reshape(count, *small_values.shape[-2:])
@@ -235,6 +221,15 @@ def _repeated_matrices(node: Node, values: Mapping[str, np.ndarray]) -> Iterator
             node=node,
             values={small: repeated},
         )
+
+
+def _with_stride_of_other(node: Node, name: str, array: np.ndarray, other: np.ndarray) -> Mistake:
+    """Return the mistake of reading the samples of an operand as far apart as those of the other operand."""
+    step, size = other[0].size, array[0].size
+    memory = np.append(array.reshape(-1), np.zeros(len(array) * max(step - size, 0) + size, array.dtype))
+    read = np.stack([memory[at * step : at * step + size] for at in range(len(array))]).reshape(array.shape)
+    likely = f"the samples of {name!r} are read {step} elements apart, as those of the other operand, not {size}"
+    return Mistake(likely=likely, node=node, values={name: read})
 
 
 def _vectors_for_elements(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -20,16 +20,15 @@ from qdebug.arithmetic.mistakes.indices import index_mistakes
 from qdebug.arithmetic.mistakes.mistake import Mistake, always, applicable
 from qdebug.arithmetic.mistakes.recurrent import recurrent_mistakes
 from qdebug.arithmetic.mistakes.resizing import index_attributes, resizing_mistakes
+from qdebug.arithmetic.mistakes.softmax import INFINITE_MASK
 from qdebug.arithmetic.mistakes.windows import window_mistakes
 from qdebug.model import AttrValue, Node, operators
 from qdebug.model.operators import Move
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
-from qdebug.numerics.float_rounding import FLOAT_ROUNDINGS, round_float
 from qdebug.numerics.short_formats import SHORT_FORMATS
-from qdebug.replay.precision import onnx_dtype
 from qdebug.replay.registry import has_kernel, run_node
 
-__all__ = ["empty_lanes", "layer_mistakes", "scale_and_bias_slots"]
+__all__ = ["layer_mistakes", "scale_and_bias_slots"]
 
 
 def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
@@ -44,26 +43,22 @@ def layer_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[
         wrong_choices(node, values, opset, excluded=index_attributes(node, values, opset)),
         _ignored_inputs(node, values),
         recurrent_mistakes(node, values, opset),
-        _padded_softmax(node, values),
         _wrong_dynamic_ranges(node, values, opset),
         index_mistakes(node, values),
         resizing_mistakes(node, values, opset),
         _wrong_arrangements(node, values),
         _reordered_lists(node, values),
         _ignored_bounds(node, values),
-        _wrong_casts(node, values),
-        _wrong_powers_of_two(node, values),
         _wrong_functions(node),
         _saturating_integers(node, values),
         _clipped_infinities(node, values),
-        _restarting_sums(node, values),
+        _restarting_sums(node, values, opset),
         _activations_of_wrong_sign(node, values),
         window_mistakes(node, values, opset),
         _wrong_tie_rules(node, values),
         _wrong_einsum_labels(node, values),
         _signed_shifts(node, values),
         _selections_by_unsigned_order(node, values),
-        _softmax_in_blocks(node, values),
         _wrong_starts(node, values),
         _wrong_constants_of_gelu(node, values),
         _linear_for_negative_numbers(node, values),
@@ -85,20 +80,6 @@ def _selections_by_unsigned_order(node: Node, values: Mapping[str, np.ndarray]) 
 
 def _as_signed(result: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
     return result.view(dtype) if result.dtype.kind == "u" and result.dtype.itemsize == dtype.itemsize else result
-
-
-def _softmax_in_blocks(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield mistakes in which a softmax normalizes each block of elements by its own maximum and sum."""
-    data, axis = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("axis", -1)
-    if node.op not in ("Softmax", "LogSoftmax") or data is None or not isinstance(axis, int):
-        return
-    for block in (each for each in KERNEL_BLOCKS if each < data.shape[axis]):
-        parts = np.split(data.astype(np.float64), range(block, data.shape[axis], block), axis)
-        powers = [np.exp(part - part.max(axis, keepdims=True)) for part in parts]
-        result = np.concatenate([power / power.sum(axis, keepdims=True) for power in powers], axis)
-        result = np.log(result) if node.op == "LogSoftmax" else result
-        likely = f"each block of {block} elements is normalized separately"
-        yield Mistake(likely=likely, node=node, values={}, after=always(result.astype(data.dtype)))
 
 
 def _signed_shifts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -161,19 +142,24 @@ def _wrong_tie_rules(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[M
 _WHOLE_NUMBERS = "whole numbers"
 
 
-def _restarting_sums(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield mistakes in which a cumulative sum restarts at each block of a kernel."""
+def _restarting_sums(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
+    """Yield mistakes in which a cumulative sum restarts at each block of a kernel, or carries only one block on."""
     if not operators.of(node.op).accumulates or len(node.inputs) < 2 or values[node.inputs[1]].size != 1:
         return
-    data = values[node.inputs[0]]
+    name, data = node.inputs[0], values[node.inputs[0]]
     axis = int(values[node.inputs[1]].reshape(-1)[0])
-    if node.attrs.get("exclusive") or node.attrs.get("reverse") or not -data.ndim <= axis < data.ndim:
+    if not -data.ndim <= axis < data.ndim:
         return
     for block in (each for each in KERNEL_BLOCKS if each < data.shape[axis]):
         parts = np.split(data, range(block, data.shape[axis], block), axis)
-        result = np.concatenate([np.cumsum(part, axis, dtype=data.dtype) for part in parts], axis)
+        sums = [run_node(node, {**values, name: part}, opset)[node.outputs[0]] for part in parts]
         likely = f"its sums restart every {block} elements"
-        yield Mistake(likely=likely, node=node, values={}, after=always(result))
+        yield Mistake(likely=likely, node=node, values={}, after=always(np.concatenate(sums, axis)))
+        order = slice(None, None, -1) if node.attrs.get("reverse") else slice(None)
+        totals = [part.sum(axis, keepdims=True, dtype=data.dtype) for part in parts][order]
+        carried = [sums[order][0], *(each + total for each, total in zip(sums[order][1:], totals, strict=False))]
+        likely = f"its sums carry only the total of the previous {block} elements, not that of all before"
+        yield Mistake(likely=likely, node=node, values={}, after=always(np.concatenate(carried[order], axis)))
 
 
 def _activations_of_wrong_sign(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
@@ -187,7 +173,7 @@ def _activations_of_wrong_sign(node: Node, values: Mapping[str, np.ndarray]) -> 
 def _clipped_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
     """Yield mistakes in which infinite inputs are converted to the largest number of a short format."""
     infinite = {name: array for name, array in values.items() if array.dtype.kind == "f" and np.isinf(array).any()}
-    for short_format in SHORT_FORMATS if infinite else ():
+    for short_format in SHORT_FORMATS[:-1] if infinite else ():  # TF32 has the range of bfloat16
         clipped = {
             name: np.clip(array, -short_format.largest, short_format.largest).astype(array.dtype)
             for name, array in infinite.items()
@@ -196,7 +182,7 @@ def _clipped_infinities(node: Node, values: Mapping[str, np.ndarray]) -> Iterato
         likely = (
             f"infinite values in {names_text} become {short_format.largest:g}, the largest {short_format.name} value"
         )
-        yield Mistake(likely=likely, node=node, values=clipped)
+        yield Mistake(likely=likely, node=node, values=clipped, about=INFINITE_MASK, kind=INFINITE_MASK)
 
 
 def _wrong_functions(node: Node) -> Iterator[Mistake]:
@@ -314,6 +300,7 @@ _INPUT_TITLES = MappingProxyType(
             3: "the bias",
             4: "the list of sequence lengths",
             5: "the initial state",
+            6: "the initial cell state",
             7: "the peepholes",
         },
         "scaled": {1: "the scale", 2: "the bias"},
@@ -348,34 +335,6 @@ def scale_and_bias_slots(node: Node) -> tuple[int, ...] | None:
     """Return the input slots of scale and bias in a node that normalizes by its data's statistics, or None."""
     ops = ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization")
     return (1, 2) if operators.plain(node).name in ops else None
-
-
-def empty_lanes(count: int) -> list[int]:
-    """Return the possible numbers of empty lanes after the elements of a row.
-
-    Rows may be padded to a multiple of a kernel's block, or to the next power of 2.
-
-    Args:
-        count: Number of elements of a row.
-    """
-    return sorted({*(-count % block for block in KERNEL_BLOCKS), (1 << (count - 1).bit_length()) - count} - {0})
-
-
-def _padded_softmax(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield mistakes in which the sum of a softmax counts empty lanes, which hold 0 and contribute exp(0)."""
-    data, axis = values.get(node.inputs[0]) if node.inputs else None, node.attrs.get("axis", -1)
-    if node.op not in ("Softmax", "LogSoftmax") or data is None or data.dtype.kind != "f" or not isinstance(axis, int):
-        return
-    if not -data.ndim <= axis < data.ndim or not data.size:
-        return
-    for lanes in empty_lanes(data.shape[axis]):
-        with np.errstate(all="ignore"):
-            largest = np.maximum(data.max(axis, keepdims=True), 0).astype(np.float64)
-            shares = np.exp(data - largest)
-            result = shares / (shares.sum(axis, keepdims=True) + lanes * np.exp(-largest))
-            result = np.log(result) if node.op == "LogSoftmax" else result
-        likely = f"the sum includes {lanes} empty lanes beyond the {data.shape[axis]} elements, each as exp(0)"
-        yield Mistake(likely=likely, node=node, values={}, after=always(result.astype(data.dtype)))
 
 
 def _wrong_dynamic_ranges(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
@@ -590,61 +549,3 @@ def _ignored_bounds(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
 def _confuse_sum_and_mean(result: np.ndarray, *, size: int, up: bool) -> np.ndarray:
     factor = result.dtype.type(size / max(result.size, 1))
     return np.asarray(result * factor if up else result / factor)
-
-
-def _wrong_casts(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield the mistakes of rounding otherwise, or of losing the carry, in a cast to a short float format."""
-    data = values.get(node.inputs[0]) if node.inputs else None
-    target = node.attrs.get("to")
-    if not operators.of(node.op).casts or data is None or data.dtype.kind != "f" or not isinstance(target, int):
-        return
-    dtype = onnx_dtype(target)
-    short_format = next((each for each in SHORT_FORMATS if each.name == dtype.name), None)
-    if short_format is None or data.dtype.itemsize <= dtype.itemsize:
-        return
-    values_in_float32 = data.astype(np.float32)
-    rounded = short_format.rounded(values_in_float32)
-    has_carry = (np.frexp(rounded)[0] == np.copysign(0.5, rounded)) & (np.abs(rounded) > np.abs(values_in_float32))
-    result = np.where(has_carry, rounded / 2, rounded).astype(dtype)
-    likely = f"values that round up to a power of 2 in {short_format.name} become half of it"
-    yield Mistake(likely=likely, node=node, values={}, after=always(result))
-    different_results = [rounded]
-    for name, rounding in FLOAT_ROUNDINGS.items():
-        other = round_float(values_in_float32.astype(np.float64), short_format, name).astype(np.float32)
-        if not any(np.array_equal(other, result, equal_nan=True) for result in different_results):
-            different_results.append(other)
-            likely = f"results are {rounding.words} to {short_format.name}"
-            yield Mistake(likely=likely, node=node, values={}, after=always(other.astype(dtype)))
-
-
-def _wrong_powers_of_two(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
-    """Yield mistakes in which scales are cast to powers of two with the rounding of a different MX quantizer.
-
-    The last rule first rounds the mantissa to one more bit, as the `even` rule of AMD Quark does.
-    """
-    data = values.get(node.inputs[0]) if node.inputs else None
-    if node.attrs.get("to") != _E8M0 or not operators.of(node.op).casts or data is None or data.dtype.kind != "f":
-        return
-    stated = str(node.attrs.get("round_mode", "up"))
-    stated_words = _POWER_RULES.get(stated, stated)
-    for mode, words in _POWER_RULES.items():
-        if mode != stated:
-            other = replace(node, attrs={**node.attrs, "round_mode": mode})
-            yield Mistake(likely=f"scales become {words}, not {stated_words}", node=other, values={})
-    # Kernels add a quarter of the leading bit to the magnitude and keep the exponent of the sum.
-    mantissa, exponent = np.frexp(np.abs(data.astype(np.float64)))
-    rounded = np.ldexp(1.0, exponent - 1 + np.frexp(mantissa + 0.125)[1])
-    likely = f"scales become the next power of two only from 1.75 times a power of two on, not {stated_words}"
-    yield Mistake(likely=likely, node=node, values={}, after=always(rounded.astype(onnx_dtype(_E8M0))))
-
-
-_E8M0 = 24
-"""Number of float8_e8m0fnu in ONNX's `TensorProto.DataType`."""
-_POWER_RULES: Mapping[str, str] = MappingProxyType(
-    {
-        "up": "the power of two above",
-        "down": "the power of two below",
-        "nearest": "the nearest power of two",
-    }
-)
-"""What a scale is rounded to, by rounding mode of ONNX's Cast."""

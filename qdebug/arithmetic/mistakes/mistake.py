@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +14,7 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.model import Node
 
-__all__ = ["MISFITS", "Mistake", "always", "applicable", "without_inputs"]
+__all__ = ["MISFITS", "Mistake", "always", "applicable", "listed", "without_inputs"]
 
 
 def _identity(values: np.ndarray) -> np.ndarray:
@@ -33,6 +33,7 @@ class Mistake:
         determined: Index of the part of the result that the mistake determines. The rest is unknown.
         opset: Version of each operator set to use, or None for the versions of the graph.
         about: The attribute or input concerned, if other mistakes involving it give nearly the same result, or "".
+        kind: What it has in common with similar mistakes, in words. Named if more of them fit than can be listed.
         is_rounding: Whether it is a rounding to fewer digits, which a backend may do by design.
         unread: Masks of the elements of `values`, by name, whose values are unknown, such as memory behind an operand.
     """
@@ -44,6 +45,7 @@ class Mistake:
     determined: tuple[Any, ...] = ()
     opset: Mapping[str, int] | None = None
     about: str = ""
+    kind: str = ""
     is_rounding: bool = False
     unread: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -84,6 +86,20 @@ def applicable(candidates: Iterator[Mistake]) -> Iterator[Mistake]:
     """
     with suppress(KernelError, *MISFITS):
         yield from candidates
+
+
+def listed(mistakes: Sequence[Mistake], most: int) -> str | None:
+    """Return mistakes in words, what they have in common if there are too many, or None.
+
+    Args:
+        mistakes: Mistakes that have the same effect.
+        most: Maximum number of mistakes to list.
+    """
+    clauses = list(dict.fromkeys(mistake.likely for mistake in mistakes))
+    if 0 < len(clauses) <= most:
+        return ", or ".join(clauses)
+    kinds = {mistake.kind for mistake in mistakes}
+    return kinds.pop() or None if len(kinds) == 1 else None
 
 
 def without_inputs(node: Node, *slots: int) -> Node:

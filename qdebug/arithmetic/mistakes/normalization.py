@@ -13,7 +13,8 @@ from math import prod
 
 import numpy as np
 
-from qdebug.arithmetic.mistakes.layers import empty_lanes, scale_and_bias_slots
+from qdebug.arithmetic.mistakes.lanes import empty_lanes
+from qdebug.arithmetic.mistakes.layers import scale_and_bias_slots
 from qdebug.arithmetic.mistakes.mistake import Mistake, always
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.patterns import KERNEL_BLOCKS
@@ -141,17 +142,6 @@ def _wrong_statistics(
             *_deviations_with_lanes(own_mean, own_power, count, epsilon),
         ):
             yield likely, own / divisor
-        sums_of_squares, tried = np.square(shaped).sum(axes, keepdims=True), list[np.ndarray]()
-        for title, number in (
-            ("the variance", own_power),
-            ("the sum of squares", sums_of_squares),
-            ("the sum of squared distances from the mean", own_power * count),
-        ):
-            is_beyond = number > float(np.finfo(np.float16).max)
-            if is_beyond.any() and not is_beyond.all() and not any(np.array_equal(is_beyond, each) for each in tried):
-                tried.append(is_beyond)
-                likely = f"{title} overflows in float16, so the data is divided by infinity"
-                yield likely, np.where(is_beyond, 0.0, own / np.sqrt(own_power + epsilon))
         for lanes in empty_lanes(count) if is_centered else ():
             total = count + lanes
             mean_of_all = mean * count / total

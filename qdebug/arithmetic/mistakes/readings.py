@@ -15,6 +15,7 @@ import numpy as np
 
 from qdebug.arithmetic.mistakes.mistake import Mistake, always
 from qdebug.arithmetic.mistakes.repeats import written_in_other_order
+from qdebug.arithmetic.mistakes.tiles import repeated_tiles
 from qdebug.arithmetic.mistakes.widths import width_mistakes
 from qdebug.model import Node, operators
 from qdebug.numerics.short_formats import SHORT_FORMATS
@@ -61,7 +62,9 @@ def rewritings(node: Node, result: np.ndarray) -> Iterator[Mistake]:
         result: Its right result.
     """
     yield from written_in_other_order(node, result)
-    for text, array in chain(_reorderings(result), _accumulated_tiles(result)) if result.size > 1 else ():
+    if result.size <= 1:
+        return
+    for text, array in chain(_reorderings(result), repeated_tiles(result), _accumulated_tiles(result)):
         yield Mistake(
             likely=text.format("the result"),
             node=node,
@@ -463,11 +466,12 @@ def _transposed_tiles_and_sparse_groups(array: np.ndarray) -> Iterator[Reading]:
     if array.ndim < _MATRIX_RANK:
         return
     rows, columns = array.shape[-2:]
-    for size in (
-        each for each in _TILE_SIDES if rows % each == 0 and columns % each == 0 and each < max(rows, columns)
-    ):
-        tiles = array.reshape(*array.shape[:-2], rows // size, size, columns // size, size).swapaxes(-1, -3)
-        yield f"each tile of {size} x {size} elements of {{}} is transposed", tiles.reshape(array.shape)
+    for size in (each for each in _TILE_SIDES if each <= min(rows, columns) and each < max(rows, columns)):
+        height, width = rows - rows % size, columns - columns % size
+        tiles = array[..., :height, :width].reshape(*array.shape[:-2], height // size, size, width // size, size)
+        transposed = array.copy()
+        transposed[..., :height, :width] = tiles.swapaxes(-1, -3).reshape(*array.shape[:-2], height, width)
+        yield f"each tile of {size} x {size} elements of {{}} is transposed", transposed
     for axis in (-2, -1):
         if array.dtype.kind != "f" or array.shape[axis] % _SPARSE_GROUP:
             continue

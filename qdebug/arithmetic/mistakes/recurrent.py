@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, permutations
 from types import MappingProxyType
 
@@ -25,9 +26,12 @@ def recurrent_mistakes(node: Node, values: Mapping[str, np.ndarray], opset: Mapp
         opset: Version of each operator set of its graph.
     """
     yield from _gate_orders(node, values)
+    yield from _gate_orders_of_one_input(node, values)
     yield from _gate_mistakes(node, values)
     yield from _misplaced_biases(node, values)
     yield from _mixed_directions(node, values)
+    yield from _reversed_otherwise(node, values, opset)
+    yield from _padded_final_states(node, values, opset)
     yield from _opposite_direction(node)
     yield from _first_steps_without_state(node, values, opset)
 
@@ -50,6 +54,20 @@ def _gate_orders(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mista
             reordered_values[name] = np.ascontiguousarray(parts[:, :, list(order)]).reshape(values[name].shape)
         likely = ", ".join(gates[at] for at in np.argsort(order))  # the gate that the kernel sees in each block
         yield Mistake(likely=f"it assumes the gate order {likely}", node=node, values=reordered_values)
+
+
+def _gate_orders_of_one_input(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield mistakes in which the gates are exchanged in one of the weights or in the biases alone."""
+    gates = _GATES.get(node.op, ())
+    titles = ("the weight", "the recurrent weight", "the bias")
+    for title, name in zip(titles, node.inputs[1:4], strict=False):
+        for order in permutations(range(len(gates))) if name else ():
+            reordered = values[name].copy()
+            _view_of_gates(reordered, len(gates))[:] = _view_of_gates(values[name], len(gates))[:, :, list(order)]
+            if not np.array_equal(reordered, values[name]):
+                text = ", ".join(gates[at] for at in np.argsort(order))
+                likely = f"it assumes the gate order {text} in {title} {name!r} alone"
+                yield Mistake(likely=likely, node=node, values={name: reordered})
 
 
 def _opposite_direction(node: Node) -> Iterator[Mistake]:
@@ -187,10 +205,93 @@ def _mixed_directions(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[
     yield Mistake(likely=likely, node=node, values={}, after=_reverse_second_direction)
     states = {name: values[name] for name in node.inputs[5:7] if name}
     for index, title in ((0, "forward"), (1, "reverse")):
+        zeroed = {name: array.copy() for name, array in states.items()}
+        for array in zeroed.values():
+            array[index] = 0
+        if zeroed:
+            yield Mistake(likely=f"the {title} direction ignores its initial state", node=node, values=zeroed)
         common = {name: np.repeat(array[index : index + 1], 2, axis=0) for name, array in states.items()}
         if common:
             likely = f"both directions begin with the initial state of the {title} direction"
             yield Mistake(likely=likely, node=node, values=common)
+
+
+def _reversed_otherwise(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
+    """Yield mistakes of the reverse direction: it runs forward, or reverses samples, or padding, or all of a sequence.
+
+    The direction is computed by a layer that runs forward on data reversed in another way.
+    """
+    direction, data = node.attrs.get("direction"), values.get(node.inputs[0]) if node.inputs else None
+    if direction not in ("reverse", "bidirectional") or data is None or data.ndim != _SEQUENCE_RANK:
+        return
+    if node.attrs.get("layout") or node.attrs.get("activations"):
+        return
+    at = 0 if direction == "reverse" else 1
+    own = {name: values[name][at : at + 1] for slot, name in enumerate(node.inputs) if name and slot in _BY_DIRECTION}
+    inputs = (*node.inputs, *[""] * _MAX_INPUTS)[:_MAX_INPUTS]
+    lengths = inputs[_LENGTHS_SLOT]
+    single = replace(node, outputs=("y", "h"), attrs={**node.attrs, "direction": "forward"})
+    unlimited = replace(single, inputs=(*inputs[:_LENGTHS_SLOT], "", *inputs[_LENGTHS_SLOT + 1 :]))
+
+    def run(layer: Node, read: np.ndarray) -> Mapping[str, np.ndarray]:
+        return run_node(layer, {**values, **own, node.inputs[0]: read}, opset)
+
+    def mistake(likely: str, y: np.ndarray, h: np.ndarray | None = None) -> Mistake:
+        return Mistake(likely=likely, node=node, values={}, after=partial(_with_direction, at=at, y=y, h=h))
+
+    title = "the reverse direction" if at else "the layer"
+    if at:
+        forward = run(single, data)
+        yield mistake(
+            f"{title} runs forward, as if another axis than that of the steps were reversed", *forward.values()
+        )
+    turned = run(single, data[:, ::-1])
+    yield mistake(
+        f"{title} reverses the order of the samples (axis 1), not of the steps (axis 0)", turned["y"], turned["h"]
+    )
+    if not lengths:
+        return
+    is_padding = np.arange(len(data))[:, None] >= values[lengths]
+    padding = is_padding[:, None, :, None]
+    steps_reversed = run(unlimited, data[::-1])
+    all_steps = steps_reversed["y"][::-1]
+    likely = f"{title} begins with the padding, at the last step, not at the end of each sequence"
+    yield mistake(likely, np.where(padding, 0, all_steps), steps_reversed["h"])
+    yield mistake(f"{likely}, and writes results for the padding", all_steps, steps_reversed["h"])
+    limited = run(single, data[::-1])
+    likely = f"{title} reverses all steps with the padding, and runs as many of them as the sequence is long"
+    yield mistake(likely, limited["y"][::-1], limited["h"])
+    yield mistake(f"{likely}, in this order", limited["y"], limited["h"])
+
+
+def _with_direction(result: np.ndarray, *, at: int, y: np.ndarray, h: np.ndarray | None) -> np.ndarray:
+    """Return a result with one direction replaced, of the output for all steps or of the final state."""
+    changed = result.copy()
+    if result.ndim == 1 + _AXES_AFTER_DIRECTIONS:
+        changed[:, at] = y[:, 0]
+    elif h is not None:
+        changed[at] = h[0]
+    return changed
+
+
+_MAX_INPUTS = 8
+_LENGTHS_SLOT = 4
+_BY_DIRECTION = frozenset((1, 2, 3, 5, 6, 7))
+"""Slots of the inputs with an entry for each direction."""
+
+
+def _padded_final_states(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> Iterator[Mistake]:
+    """Yield a final state that is read from the last step of the padded output, which is 0 for shorter sequences."""
+    lengths = node.inputs[_LENGTHS_SLOT] if len(node.inputs) > _LENGTHS_SLOT else ""
+    if not lengths or len(node.outputs) < len(("y", "h")) or node.attrs.get("layout"):
+        return
+    y = run_node(replace(node, outputs=("y",)), values, opset)["y"]
+    likely = "the final state is read from the last step of the output, which is padding in shorter sequences"
+    yield Mistake(likely=likely, node=node, values={}, after=partial(_if_final_state, state=y[-1]))
+
+
+def _if_final_state(result: np.ndarray, *, state: np.ndarray) -> np.ndarray:
+    return state if result.shape == state.shape else result
 
 
 def _exchange_directions(result: np.ndarray) -> np.ndarray:

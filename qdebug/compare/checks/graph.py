@@ -98,9 +98,10 @@ def different_cast_rules(evidence: Evidence) -> Finding | None:
 
 
 def kernel_mistake(evidence: Evidence) -> Finding | None:
-    """Find the known kernel mistake that reproduces a diverging node without another known cause."""
+    """Find the known kernel mistake that reproduces a wrong node without another known cause."""
     node = evidence.node
-    if node is None or evidence.entry.quant is not None or not evidence.diverges or evidence.cause is not None:
+    is_wrong = evidence.diverges or evidence.is_nonfinite
+    if node is None or evidence.entry.quant is not None or not is_wrong or evidence.cause is not None:
         return None
     mistake = evidence.mistake
     if mistake is None:

@@ -10,9 +10,9 @@ from itertools import chain, islice
 import numpy as np
 
 from qdebug.arithmetic.definitions.catalogue import definition_of
-from qdebug.arithmetic.definitions.edits import EditedResult, edited_definitions
-from qdebug.arithmetic.definitions.state_edits import edited_states
 from qdebug.arithmetic.mistakes.attributes import other_attributes, other_integers, other_operators
+from qdebug.arithmetic.mistakes.constants import constant_dials
+from qdebug.arithmetic.mistakes.edits import EditedResult, edited_definitions
 from qdebug.arithmetic.mistakes.fits import (
     Dial,
     Partition,
@@ -23,7 +23,7 @@ from qdebug.arithmetic.mistakes.fits import (
     solve,
 )
 from qdebug.arithmetic.mistakes.known import mistakes
-from qdebug.arithmetic.mistakes.mistake import Mistake, applicable
+from qdebug.arithmetic.mistakes.mistake import Mistake, applicable, listed
 from qdebug.arithmetic.mistakes.readings import readings, rewritings
 from qdebug.arithmetic.mistakes.scales import (
     activations_of_scaled_inputs,
@@ -34,10 +34,11 @@ from qdebug.arithmetic.mistakes.scales import (
     scales_along_other_axes,
     unsigned_shifts,
 )
+from qdebug.arithmetic.mistakes.state_edits import edited_states
 from qdebug.arithmetic.relations import functions_as_mistakes
 from qdebug.compare.explaining.claims import LIKELY, MAX_REPORTED_MISTAKES
 from qdebug.compare.explaining.mistaken import output_with_mistake
-from qdebug.compare.explaining.node_samples import NodeSamples, Place, is_blank
+from qdebug.compare.explaining.node_samples import NodeSamples, Place, Sample, is_blank
 from qdebug.compare.explaining.other_tensors import substituted_operands
 from qdebug.model import AttrValue, QuantParams, operators
 from qdebug.model.dtypes import is_integer
@@ -148,7 +149,9 @@ class MistakeSearch(NodeSamples):
         operands = self._sample(place).result.operands
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
             run_node(self._form, operands, self._opset, defaults=defaults)
-            return list(dials(self._form, operands, defaults, self._opset, self._quants_of_operands()))
+            own = dials(self._form, operands, defaults, self._opset, self._quants_of_operands())
+            definition = definition_of(self._form, operands, self._opset, self._form_output)
+            return [*own, *constant_dials(self._form, definition, self._sample(place).exact)]
 
     def _quants_of_operands(self) -> Mapping[str, QuantParams]:
         """Return the scale and zero point of each operand that is read as codes of a single scale."""
@@ -226,14 +229,11 @@ class MistakeSearch(NodeSamples):
 
     def _clause_of_fitting(self, candidates: Iterable[Mistake]) -> str | None:
         fitting_mistakes = self._fitting_mistakes(candidates, whole=True) if self._is_conclusive else []
-        return (
-            f"{LIKELY}{', or '.join(fitting_mistakes)} ({self.claim})"
-            if 0 < len(fitting_mistakes) <= MAX_REPORTED_MISTAKES
-            else None
-        )
+        cause = listed(fitting_mistakes, MAX_REPORTED_MISTAKES)
+        return None if cause is None else f"{LIKELY}{cause} ({self.claim})"
 
-    def _fitting_mistakes(self, candidates: Iterable[Mistake], *, whole: bool) -> list[str]:
-        """Return the mistakes, in words, that reproduce every sample: all elements if `whole`, else the wrong ones."""
+    def _fitting_mistakes(self, candidates: Iterable[Mistake], *, whole: bool) -> list[Mistake]:
+        """Return the mistakes that reproduce every sample: all elements if `whole`, else the wrong ones."""
         fitting_mistakes: list[Mistake] = []
         for mistake in islice(candidates, self._max_replays):
             if self._is_reproduced_by(mistake, self._places[0], whole=whole) and not any(
@@ -257,13 +257,15 @@ class MistakeSearch(NodeSamples):
             # A mistake that has no effect on a blank sample may not be tried on it.
             untried = is_blank(self._sample(place))
             clauses = [each for each in clauses if is_fitting.get(each, untried)]
-        return list(dict.fromkeys(clauses))
+        return [mistake for mistake in fitting_mistakes if mistake.likely in clauses]
 
     def _is_reproduced_by(self, mistake: Mistake, place: Place, *, whole: bool) -> bool:
-        if mistake.determined or (mistake.is_rounding and not self._roundings):
+        if mistake.is_rounding and not self._roundings:
             return False
         sample = self._sample(place)
         computed_values = self._output_with(mistake, place)
+        if computed_values is not None and mistake.determined:
+            computed_values = self._completed(mistake, sample, computed_values)
         if computed_values is None:
             return False
         if self._matches(sample, computed_values, whole=whole):
@@ -282,6 +284,22 @@ class MistakeSearch(NodeSamples):
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):
             result = output_with_mistake(mistake, sample.result.operands, self._opset, right_result, self._form_output)
             return None if result is None else self._apply_later_nodes_or_none(result, place)
+
+    def _completed(self, mistake: Mistake, sample: Sample, computed_values: np.ndarray) -> np.ndarray | None:
+        """Return a result with the recorded elements where a mistake does not determine it.
+
+        None if later nodes mix elements, or too few of the determined elements are wrong.
+        """
+        rows = [operators.of(node.op) for node in self._later]
+        if not all(row.elementwise or row.quantizes or row.dequantizes for row in rows):
+            return None
+        is_known = np.zeros(sample.wrong.shape, bool)
+        is_known[mistake.determined] = True
+        if computed_values.shape != is_known.shape:
+            return None
+        if np.unique(sample.result.recorded[sample.wrong & is_known]).size < CAUSE_MIN_DISTINCT_VALUES:
+            return None
+        return np.where(is_known, computed_values, sample.result.recorded)
 
     def _compute_output(self, place: Place, mistake: Mistake) -> np.ndarray | None:
         with recorded_limits(self._recording, place), np.errstate(all="ignore"):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from itertools import chain
 
 import numpy as np
 
 from qdebug.arithmetic.mistakes.known import mistakes
-from qdebug.arithmetic.mistakes.mistake import MISFITS, Mistake
+from qdebug.arithmetic.mistakes.mistake import MISFITS, Mistake, listed
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.attribute.band import allowed_error, difference, finite_norm, norm
+from qdebug.compare.explaining.claims import MAX_REPORTED_MISTAKES
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.explanation import (
@@ -64,14 +66,19 @@ def mistake_of(
                 is_wrong = is_wrong or not _is_correct_up_to_rounding(form, values, opset, right_result, recorded)
                 no_mistake = Mistake(likely="", node=form, values={})
                 fit_of_right = min(fit_of_right, _fit_of(no_mistake, values, recorded, opset, right_result))
+                tried = chain(mistakes(form, values, opset), _mistakes_of_scales(recording, form, values))
                 fitting_here: dict[str, tuple[Mistake, _Fit]] = {}
-                for each in chain(mistakes(form, values, opset), _mistakes_of_scales(recording, form, values)):
+                for each in (mistake for mistake in tried if roundings or not mistake.is_rounding):
                     fits_so_far = (each, _Fit.IN_FLOAT32) if candidates is None else candidates.get(each.likely)
-                    if fits_so_far is None or (each.is_rounding and not roundings):
+                    if fits_so_far is None:
                         continue
                     right_if_same = right_result if each.node is form else None
                     computed = output_with_mistake(each, values, opset, right_if_same, tensor)
                     fit = _fit_of(each, values, recorded, opset, computed)
+                    if each.determined:  # the part must tell it from a right result
+                        unchanged = replace(no_mistake, determined=each.determined)
+                        fit_of_part = _fit_of(unchanged, values, recorded, opset, right_result)
+                        fit = fit if fit > fit_of_part else _Fit.NONE
                     if fit is not _Fit.NONE:
                         fitting_here[each.likely] = each, min(fit, fits_so_far[1])
                 candidates = fitting_here
@@ -90,7 +97,8 @@ def mistake_of(
     is_unique = len(fitting_mistakes) == 1 or (
         len({each.about for each in fitting_mistakes}) == 1 and fitting_mistakes[0].about
     )
-    return ", or ".join(each.likely for each in fitting_mistakes) if is_unique else None
+    all_fitting = ", or ".join(each.likely for each in fitting_mistakes)
+    return (listed(fitting_mistakes, MAX_REPORTED_MISTAKES) or all_fitting) if is_unique else None
 
 
 def _conclusive_first(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
+from itertools import chain
 
 import numpy as np
 
 from qdebug.arithmetic.formulas import fixed_point_relation_of, formula_of
+from qdebug.arithmetic.input_thresholds import results_by_input
+from qdebug.arithmetic.integer_digits import float_digits_of_integers
 from qdebug.arithmetic.mistakes.known import mistakes
-from qdebug.arithmetic.mistakes.mistake import Mistake
+from qdebug.arithmetic.mistakes.mistake import Mistake, listed
 from qdebug.arithmetic.mistakes.normalization import cancelled_variance
 from qdebug.arithmetic.mistakes.repeats import written_in_other_order
 from qdebug.arithmetic.patterns.misplaced_rows import RowsOfResult, misplaced_rows
@@ -24,6 +27,7 @@ from qdebug.arithmetic.relations import (
 )
 from qdebug.compare.attribute.band import difference, norm
 from qdebug.compare.attribute.graph_walk import downstream
+from qdebug.compare.attribute.grid_rounding import grid_of_codes
 from qdebug.compare.explaining.claims import EVERY, LIKELY, MAX_REPORTED_MISTAKES, ONE_OFF
 from qdebug.compare.explaining.code_lines import CodedSample, CodeLines
 from qdebug.compare.explaining.float_band import locate_outliers
@@ -78,12 +82,13 @@ class WrongNode(MistakeSearch):
             or self.find_miscounted_operand()
             or self.find_threshold()
             or self.find_relation(fixed_point_relation_of)
+            or self.find_relation(float_digits_of_integers)
         )
         if cause is not None:
             return cause
         if self._is_unwritten:
             cause = self._cause_of_one_value() or self.find_unbroadcast_operand()
-            return cause or self.find_relation(coarse_relation_of)
+            return cause or self.find_coarse_relation()
         return (
             self.find_mistake()  # several of them, as a single one would have been named before
             or self.find_alteration()
@@ -93,7 +98,7 @@ class WrongNode(MistakeSearch):
             or self.find_relation(partial(formula_of, self._form))
             or self.find_cancelled_variance()
             or self.find_other_tensor()
-            or self.find_relation(coarse_relation_of)
+            or self.find_coarse_relation()
             or self.find_mistake_in_part()
             or self.find_unbroadcast_operand()
             or self.find_copied_part()
@@ -161,6 +166,16 @@ class WrongNode(MistakeSearch):
         samples = [self._sample(place) for place in self._places]
         return self._common_relation(find, self._stacked_if_blank(samples))
 
+    def find_coarse_relation(self) -> str | None:
+        """Return a relation that several mistakes may cause, or None.
+
+        Dequantized values are left out, because any function has few different results on their grid.
+        """
+        recorded = (self._sample(place).result.recorded for place in self._places)
+        if not self.has_codes and grid_of_codes(lambda: recorded) is not None:
+            return None
+        return self.find_relation(coarse_relation_of)
+
     @staticmethod
     def _common_relation(find: Callable[[Result], str | None], results: Iterable[Result]) -> str | None:
         common_relation: str | None = None
@@ -197,11 +212,23 @@ class WrongNode(MistakeSearch):
             last = [self._node, *self._later][-1]
             is_located = locate_outliers(self._recording, last, self._tensor, self._places) is not None
             return None if is_located else f"{ends.pop()} are all {wrong_numbers[0]:g}"
-        for clause, result in results_beyond_thresholds(right, recorded, wrong) if wrong.any() else ():
+        if not wrong.any():
+            return None
+        inputs = self._single_inputs(samples)
+        by_input = () if inputs is None else results_by_input(inputs, right, wrong)
+        for clause, result in chain(results_beyond_thresholds(right, recorded, wrong), by_input):
             parts = zip(np.split(result, cuts), samples, strict=True)
             if all(self._matches(sample, part.reshape(sample.exact.shape), whole=True) for part, sample in parts):
                 return f"{clause} ({self.claim})"
         return None
+
+    def _single_inputs(self, samples: Sequence[Sample]) -> np.ndarray | None:
+        """Return the inputs of a function of one number in all samples, flat, or None for other operators."""
+        names = [name for name in self._form.inputs if name]
+        if len(names) != 1 or not operators.of(self._form.op).elementwise:
+            return None
+        inputs = [sample.result.operands[names[0]] for sample in samples]
+        return np.concatenate([array.reshape(-1) for array in inputs]).astype(np.float64)
 
     def find_miscounted_operand(self) -> str | None:
         """Return a clause if a different weight of one operand, such as 0 or 2, reproduces every element, or None."""
@@ -315,10 +342,12 @@ class WrongNode(MistakeSearch):
         fitting_by_kind = (self._fitting_mistakes(kind, whole=False) for kind in kinds)
         fitting_mistakes = next((fitting for fitting in fitting_by_kind if fitting), [])
         if not fitting_mistakes and self._max_replays >= REPLAYS_PER_FIT and operators.of(self._form.op).sums:
-            fitting_mistakes = list(filter(None, [self._clause_of_parts(whole=False)]))
-        if len(fitting_mistakes) > MAX_REPORTED_MISTAKES:
+            clause = self._clause_of_parts(whole=False)
+            fitting_mistakes = [Mistake(likely=clause, node=self._form, values={})] if clause else []
+        known = listed(fitting_mistakes, MAX_REPORTED_MISTAKES)
+        if fitting_mistakes and known is None:
             return None
-        cause = ", or ".join(fitting_mistakes) or self._find_relation_in_part() or self._find_number(whole=False)
+        cause = known or self._find_relation_in_part() or self._find_number(whole=False)
         if cause is None:
             return None
         place_clause = self._place_clause()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.definitions.catalogue import definition_of
-from qdebug.arithmetic.definitions.state_edits import edited_states
+from qdebug.arithmetic.mistakes.state_edits import edited_states
 from qdebug.model import Node
 from qdebug.replay.registry import run_node
 

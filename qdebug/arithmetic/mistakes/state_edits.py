@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.arithmetic.definitions.definition import Definition, Line, Value
-from qdebug.arithmetic.definitions.edits import DEFINITION, EditedResult, is_reproduced, parts_of, with_parts
+from qdebug.arithmetic.mistakes.edits import DEFINITION, EditedResult, is_reproduced, parts_of, with_parts
 from qdebug.arithmetic.mistakes.mistake import Mistake, always
 from qdebug.model import Node
 from qdebug.model.thresholds.explanation import FURTHER_CAUSE_MAX_SUMS

@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.arithmetic.definitions.catalogue import definition_of
 from qdebug.arithmetic.definitions.definition import parse
-from qdebug.arithmetic.definitions.edits import edited_definitions
+from qdebug.arithmetic.mistakes.edits import edited_definitions
 from qdebug.arithmetic.mistakes.mistake import MISFITS
 from qdebug.model import Node
 from qdebug.replay.registry import run_node
