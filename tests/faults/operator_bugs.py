@@ -235,7 +235,6 @@ def selected_cases(options: argparse.Namespace) -> list[Case]:
         import window_bugs  # noqa: F401
     if options.further:
         import further_reported_bugs  # noqa: F401
-        import further_reported_bugs  # noqa: F401
         import indexing_bugs  # noqa: F401
         import memory_bugs  # noqa: F401
     patterns = options.patterns or [""]
