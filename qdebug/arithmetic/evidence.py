@@ -268,14 +268,26 @@ def _codes_of_sample(unit: Unit, recorded: np.ndarray, variant: Variant) -> Code
 
 
 def _find_mistake(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant) -> Suspect | None:
-    """Find the mistake that reproduces every recorded code of every sample."""
+    """Find the mistake that reproduces every recorded code of every sample.
+
+    Different mistakes in rescaling may saturate the same codes. Up to two of them are joined.
+    """
+    rescalings: dict[str, Suspect] = {}
     for suspect in suspects(units[0]):
-        if all(
-            _reproduces(_find_same_mistake(suspect, unit), codes, variant)
+        if suspect.likely not in rescalings and all(
+            _reproduces(suspect if unit is units[0] else _find_same_mistake(suspect, unit), codes, variant)
             for unit, codes in zip(units, recorded, strict=True)
         ):
-            return suspect
-    return None
+            if suspect.rescale is None:
+                return suspect
+            rescalings[suspect.likely] = suspect
+    if not 0 < len(rescalings) <= _MAX_RESCALINGS:
+        return None
+    return replace(next(iter(rescalings.values())), likely=", or ".join(rescalings))
+
+
+_MAX_RESCALINGS = 2
+"""Maximum number of mistakes in rescaling that are named together."""
 
 
 def _find_mistake_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
@@ -313,7 +325,7 @@ def _find_mistake_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
 
 def _variants_passing_trial(suspect: Suspect, recorded: np.ndarray, variants: Sequence[Variant]) -> Iterator[Variant]:
     """Yield the variants that reproduce a few recorded codes together with a mistake."""
-    if suspect.accumulate or suspect.has_opposite_signedness or suspect.casts != ("", "sat"):
+    if suspect.accumulate or suspect.has_opposite_signedness or suspect.casts != ("", "sat") or suspect.rescale:
         return
     codes, determined = suspect.determined_codes(recorded)
     trial = determined[:: max(1, determined.size // _TRIAL_ELEMENTS)]
@@ -346,6 +358,10 @@ def _reproduces(suspect: Suspect | None, recorded: np.ndarray, variant: Variant)
     if suspect is None:
         return False
     try:
+        if suspect.rescale is not None:
+            trial = np.arange(0, recorded.size, max(1, recorded.size // _TRIAL_ELEMENTS))
+            if not np.array_equal(suspect.rescale(trial), recorded.reshape(-1)[trial]):
+                return False
         with np.errstate(all="ignore"):  # a wrong scale can overflow float32
             codes = suspect.codes(variant)
     except (KernelError, UsageError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +29,8 @@ class Suspect:
         arithmetic: The arithmetic with the mistake, or None for the right one.
         late: Axis (channels first) and number of positions by which results are written late, or None. The first or
             last index of the axis is then undetermined.
+        rescale: Computes the codes at flat positions (channels first), or all for None. None if the mistake does not
+            lie in rescaling integer sums.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Suspect:
     has_opposite_signedness: bool = False
     arithmetic: Variant | None = None
     late: tuple[int, int] | None = None
+    rescale: Callable[[np.ndarray | None], np.ndarray] | None = None
 
     def determined_codes(self, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the recorded codes with a late write undone, flat, and the positions that the mistake determines.
@@ -63,6 +67,8 @@ class Suspect:
             KernelError: The unit does not support the variant.
             UsageError: The variant has no multiplier for the unit's scales.
         """
+        if self.rescale is not None:
+            return self.rescale(None)
         variant = self.arithmetic or variant
         variant = replace(variant, accumulate=self.accumulate) if self.accumulate else variant
         columns, out = accumulate(self.unit, variant.sums), self.unit.out
