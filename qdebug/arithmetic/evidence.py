@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from qdebug.arithmetic.patterns.wrong_evidence import CodesOfTensor, stretches
 from qdebug.arithmetic.patterns.wrong_places import Layout, layout_of
 from qdebug.arithmetic.presets import is_known
 from qdebug.arithmetic.refit import refit
+from qdebug.arithmetic.rescale_suspects import rescale_suspects
 from qdebug.arithmetic.search import SearchResult, all_codes, channels_first, count_products, known_variants
 from qdebug.arithmetic.suspect import Suspect
 from qdebug.arithmetic.suspects import flip_sign_bit, suspects
@@ -273,7 +275,7 @@ def _find_mistake(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant
     Different mistakes in rescaling may saturate the same codes. Up to two of them are joined.
     """
     rescalings: dict[str, Suspect] = {}
-    for suspect in suspects(units[0]):
+    for suspect in chain(suspects(units[0]), rescale_suspects(units[0])):
         if suspect.likely not in rescalings and all(
             _reproduces(suspect if unit is units[0] else _find_same_mistake(suspect, unit), codes, variant)
             for unit, codes in zip(units, recorded, strict=True)
@@ -325,7 +327,7 @@ def _find_mistake_in_any(finding: SearchResult, unit: Unit) -> Suspect | None:
 
 def _variants_passing_trial(suspect: Suspect, recorded: np.ndarray, variants: Sequence[Variant]) -> Iterator[Variant]:
     """Yield the variants that reproduce a few recorded codes together with a mistake."""
-    if suspect.accumulate or suspect.has_opposite_signedness or suspect.casts != ("", "sat") or suspect.rescale:
+    if suspect.accumulate or suspect.has_opposite_signedness or suspect.casts != ("", "sat"):
         return
     codes, determined = suspect.determined_codes(recorded)
     trial = determined[:: max(1, determined.size // _TRIAL_ELEMENTS)]
@@ -351,7 +353,8 @@ _TRIAL_ELEMENTS = 512
 
 
 def _find_same_mistake(suspect: Suspect, unit: Unit) -> Suspect | None:
-    return next((candidate for candidate in suspects(unit) if candidate.name == suspect.name), None)
+    candidates = suspects(unit) if suspect.rescale is None else rescale_suspects(unit)
+    return next((candidate for candidate in candidates if candidate.name == suspect.name), None)
 
 
 def _reproduces(suspect: Suspect | None, recorded: np.ndarray, variant: Variant) -> bool:

@@ -15,7 +15,6 @@ import numpy as np
 from qdebug.arithmetic.mistakes.known import other_dilations
 from qdebug.arithmetic.mistakes.scales import UNSIGNED_SHIFT
 from qdebug.arithmetic.patterns.wrong_places import layout_of
-from qdebug.arithmetic.rescale_suspects import rescale_suspects
 from qdebug.arithmetic.search import count_products
 from qdebug.arithmetic.suspect import Suspect, with_operand
 from qdebug.arithmetic.zero_point_suspects import zero_point_suspects
@@ -64,7 +63,6 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
         free = replace(unit, out=replace(unit.out, clamp=None))
         yield Suspect(name="no clamp", pattern="clamp", likely="the activation's range is not applied", unit=free)
     yield from _rounded_clip_bounds(unit)
-    yield from rescale_suspects(unit)
 
 
 def _rounded_clip_bounds(unit: Unit) -> Iterator[Suspect]:

@@ -34,7 +34,7 @@ EXCEPTIONS = {
     "qdebug/arithmetic/mistakes/softmax.py": "what kernels of single operators confuse: maxima and sums",
     "qdebug/arithmetic/mistakes/tiles.py": "what kernels of single operators confuse: parts of axes",
     "qdebug/compare/align/expand.py": "writes the nodes that a fused one is shown as: Add, Mul, ReduceSum",
-    "qdebug/compare/explaining/layer_cause.py": "writes the Identity in place of a node that is left out",
+    "qdebug/compare/explaining/layer_cause.py": "writes Identity where a node is left out, Gather for another order",
     "qdebug/replay/fixed_forms.py": "kernels in fixed point of Sigmoid and Tanh",
     "qdebug/replay/interpolate.py": "part of the kernels of Resize and Upsample, which read other inputs",
     "qdebug/present/reports/reproducer.py": "writes the QLinearConv that a cut convolution is run as",

@@ -39,7 +39,8 @@ class RowsOfResult:
         errors = np.abs(recorded - right)
         equal = (errors <= self.slack).all(-1)
         if self.step:
-            equal &= (errors <= self.step / 2).mean(-1) >= FURTHER_CAUSE_MIN_EQUAL_CODES
+            equal_share = (np.rint(errors / self.step) == 0).mean(-1)
+            equal &= equal_share >= FURTHER_CAUSE_MIN_EQUAL_CODES
         return np.asarray(equal)
 
 

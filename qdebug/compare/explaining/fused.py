@@ -105,22 +105,6 @@ class WithFused(View):
             View(self._recording, graph=changed, constants=constants), self._arithmetic, rounded=self._rounded
         )
 
-    def with_reordered_tensors(self, orders: Mapping[str, tuple[int, np.ndarray]]) -> WithFused:
-        """Return this recording with tensors inside its layers in another order.
-
-        Args:
-            orders: By name of a tensor, one of its axes and the index that is read for each index of the axis.
-        """
-        nodes: dict[str, list[Node]] = {}
-        indices: dict[str, np.ndarray] = {}
-        for tensor, (axis, order) in orders.items():
-            maker, right, name = self.graph.producer(tensor), f"{tensor} in order", f"{tensor} order"
-            if maker is not None:
-                outputs = tuple(right if output == tensor else output for output in maker.outputs)
-                gather = Node(name=name, op="Gather", inputs=(right, name), outputs=(tensor,), attrs={"axis": axis})
-                nodes[maker.name], indices[name] = [replace(maker, outputs=outputs), gather], order
-        return self.with_nodes(nodes, indices)
-
     def chain(self, tensor: str) -> Chain | None:
         """Return the nodes that compute an unrecorded tensor, or None if it was recorded or cannot be computed."""
         if tensor not in self._chains:

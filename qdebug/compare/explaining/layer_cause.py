@@ -7,7 +7,7 @@ of a single node; one misreading that several operands share.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -164,10 +164,27 @@ def _with_other_repeats(layers: WithFused, nodes: Sequence[Node], place: Place) 
                 clause = f"{repeat.clause.format(repr(node.outputs[0]))} in {node.name!r} ({node.op})"
                 found.append((clause, {node.outputs[0]: (repeat.axis, repeat.order)}))
     for clause, orders in found:
-        yield clause, layers.with_reordered_tensors(orders)
+        yield clause, _with_reordered_tensors(layers, orders)
     if len(found) > 1:
         all_orders = {name: order for _, orders in found for name, order in orders.items()}
-        yield " and ".join(clause for clause, _ in found), layers.with_reordered_tensors(all_orders)
+        yield " and ".join(clause for clause, _ in found), _with_reordered_tensors(layers, all_orders)
+
+
+def _with_reordered_tensors(layers: WithFused, orders: Mapping[str, tuple[int, np.ndarray]]) -> WithFused:
+    """Return a run with inner tensors in another order.
+
+    Args:
+        layers: The run with tensors inside its layers computed.
+        orders: By name of a tensor, one of its axes and the index that is read for each index of the axis.
+    """
+    nodes: dict[str, list[Node]] = {}
+    indices: dict[str, np.ndarray] = {}
+    for tensor, (axis, order) in orders.items():
+        maker, right, name = layers.graph.producer(tensor), f"{tensor} in order", f"{tensor} order"
+        if maker is not None:
+            gather = Node(name=name, op="Gather", inputs=(right, name), outputs=(tensor,), attrs={"axis": axis})
+            nodes[maker.name], indices[name] = [replace(maker, outputs=(right,)), gather], order
+    return layers.with_nodes(nodes, indices)
 
 
 def _with_misfolded_normalization(layers: WithFused, first: Node, second: Node) -> Iterator[tuple[str, WithFused]]:
