@@ -7,7 +7,7 @@ See `operator_bugs.py` for the format. The wrong results come from loops in NumP
 from __future__ import annotations
 
 import numpy as np
-from operator_bugs import again, case, real
+from operator_bugs import MICROSOFT, again, case, real, rng
 
 F32 = np.float32
 STEPS, SAMPLES, UNITS = 7, 3, 12
@@ -241,3 +241,61 @@ def _(v):
     right = again("MatMul", "x w", v)
     right[:, 1:] = 0
     return right
+
+
+# --------------------------------------------------------------------------- packed zero points
+
+K, N, BLOCK = 112, 24, 32
+
+
+def packed(blocks=4):
+    """Return a packed weight of 4 bits with zero points, whose last block is not complete."""
+    k = K if blocks == 4 else 32 * blocks - 4
+    codes = rng.integers(0, 16, (N, 32 * blocks)).astype(np.uint8)
+    zeros = np.zeros((N, blocks + blocks % 2), np.uint8)
+    zeros[:, :blocks] = rng.integers(5, 11, (N, blocks))
+    return dict(
+        x=real(6, k),
+        w=(codes[:, ::2] | codes[:, 1::2] << 4).reshape(N, blocks, BLOCK // 2),
+        s=(rng.uniform(0.5, 1.5, (N, blocks)) * 0.02).astype(F32).reshape(-1),
+        z=(zeros[:, ::2] | zeros[:, 1::2] << 4).reshape(-1),
+    )
+
+
+def product(v, zeros):
+    """Return the product with a packed weight for zero points (N, blocks)."""
+    blocks = zeros.shape[1]
+    codes = np.stack([v["w"] & 15, v["w"] >> 4], axis=-1).reshape(N, blocks, BLOCK).astype(F32)
+    weight = ((codes - zeros[..., None].astype(F32)) * v["s"].reshape(N, blocks, 1)).reshape(N, -1)
+    return v["x"] @ weight[:, : v["x"].shape[1]].T
+
+
+FOUR, THREE = packed(), packed(3)
+
+
+def zero_case(title, values, words):
+    """Add a case of zero points."""
+    attrs = dict(K=values["x"].shape[1], N=N, bits=4, block_size=BLOCK)
+    return case(title, "MatMulNBits", "x w s z", values, words, domain=MICROSOFT, **attrs)
+
+
+# https://github.com/ROCm/hip-ep/pull/967
+@zero_case("zero points: read as float16", FOUR, r"zero points.*float16")
+def _(v):
+    behind = rng.integers(0, 256, 2 * N * 4 - v["z"].size).astype(np.uint8) & 119
+    return product(v, np.concatenate([v["z"], behind]).view(np.float16).reshape(N, 4))
+
+
+@zero_case("zero points: one byte each", FOUR, r"zero points.*uint8")
+def _(v):
+    return product(v, np.concatenate([v["z"], np.zeros(N * 4 - v["z"].size, np.uint8)]).reshape(N, 4))
+
+
+@zero_case("zero points: halves of a byte swapped", FOUR, r"zero points.*swapped")
+def _(v):
+    return product(v, np.stack([v["z"] >> 4, v["z"] & 15], axis=-1).reshape(N, 4))
+
+
+@zero_case("zero points: rows of three are not padded", THREE, r"zero points.*padded")
+def _(v):
+    return product(v, np.stack([v["z"] & 15, v["z"] >> 4], axis=-1).reshape(-1)[: N * 3].reshape(N, 3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -30,6 +30,7 @@ def packed_mistakes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mi
     yield from _wrong_row_pitches(node, values)
     yield from _wrong_signedness(node, values)
     yield from _wrong_float_formats(node, values)
+    yield from _misread_scales(node, names[:1], values)
     for name in names[:1]:
         for shift, side in ((1, "previous"), (-1, "next")):
             moved = np.roll(values[name], shift, -1)
@@ -52,6 +53,7 @@ def _wrong_packed_zero_points(node: Node, values: Mapping[str, np.ndarray]) -> I
     if slot < len(node.inputs) and node.inputs[slot]:
         yield Mistake(likely="the zero points of the weight are ignored", node=without_inputs(node, slot), values={})
         yield from _shifted_packed_zero_points(node, node.inputs[slot], values)
+        yield from _misread_packed_zero_points(node, node.inputs[slot], values)
         return
     inputs = (*node.inputs, *[""] * (slot + 1 - len(node.inputs)))
     name = f"{node.name} zero points"
@@ -80,6 +82,65 @@ def _shifted_packed_zero_points(node: Node, name: str, values: Mapping[str, np.n
         repacked = (shifted << lanes).sum(-1, dtype=np.uint8)
         likely = f"the zero points of the weight are 1 {word}"
         yield Mistake(likely=likely, node=node, values={name: repacked}, about="zero point")
+
+
+def _misread_scales(node: Node, names: Sequence[str], values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield scales that are read in another 16-bit float format."""
+    for name in names:
+        scale = values[name]
+        for dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
+            is_other = scale.dtype != dtype and scale.dtype in (np.float32, np.float16, ml_dtypes.bfloat16)
+            other = (
+                scale.reshape(-1).view(dtype)[: scale.size].reshape(scale.shape) if is_other and scale.size else scale
+            )
+            if is_other and np.isfinite(other.astype(np.float32)).all():
+                likely = f"the scales {name!r} are read as {dtype.name}, not {scale.dtype.name}"
+                yield Mistake(likely=likely, node=node, values={name: other.astype(scale.dtype)})
+
+
+def _misread_packed_zero_points(node: Node, name: str, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
+    """Yield zero points that are read as other numbers, in another order, or with another row pitch.
+
+    Numbers of more bits than the packed ones are read beyond the end of the array. What lies there is unknown: 0, or
+    any number, so that only the first columns of the result are determined. (https://github.com/ROCm/hip-ep/pull/967)
+    """
+    packed, bits = values[name], node.attrs.get("bits", 4)
+    terms, columns, block = (node.attrs.get(key) for key in ("K", "N", "block_size"))
+    if packed.dtype != np.uint8 or not (isinstance(terms, int) and isinstance(columns, int) and isinstance(block, int)):
+        return
+    blocks, of_weight = -(-terms // block), f"the packed zero points {name!r}"
+    count, memory = columns * blocks, packed.reshape(-1)
+    for dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.uint8)):
+        own = memory[: memory.size // dtype.itemsize * dtype.itemsize].view(dtype).astype(np.float32)[:count]
+        zeros = np.append(own, np.zeros(count - own.size, np.float32)).reshape(columns, blocks)
+        if not np.isfinite(zeros).all():
+            continue
+        likely = f"{of_weight} are read as {dtype.name}, one for each block"
+        yield Mistake(likely=likely, node=node, values={name: zeros}, about="zero point")
+        if own.size < count and own.size // blocks:
+            known = (..., slice(0, own.size // blocks))
+            yield Mistake(likely=likely, node=node, values={name: zeros}, determined=known, about="zero point")
+    if bits != _NIBBLE or memory.size != columns * -(-blocks // 2):
+        return
+    low, high = memory & 15, memory >> 4
+    stream = np.stack([low, high], axis=-1).reshape(columns, -1)
+    tight = stream.reshape(-1)[:count]
+    others = {
+        "have the two of each byte swapped": np.stack([high, low], axis=-1).reshape(columns, -1)[:, :blocks],
+        "are read by block, then by column": stream[:, :blocks].reshape(blocks, columns).T,
+        "are taken to be stored by block, then by column": stream[:, :blocks].T.reshape(columns, blocks),
+        "are read in two's complement": ((stream ^ 8).astype(np.int16) - 8)[:, :blocks],
+        "are read with rows that are not padded to whole bytes": tight.reshape(columns, blocks),
+        "are those of the first block in each row": np.repeat(stream[:, :1], blocks, axis=1),
+        "are those of the first column in all columns": np.repeat(stream[:1, :blocks], columns, axis=0),
+    }
+    for words, zeros in others.items():
+        if not np.array_equal(zeros, stream[:, :blocks]):
+            array = np.ascontiguousarray(zeros, np.float32)
+            yield Mistake(likely=f"{of_weight} {words}", node=node, values={name: array}, about="zero point")
+
+
+_NIBBLE = 4
 
 
 def _misread_packed_codes(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:
