@@ -55,13 +55,14 @@ class ErrorAccumulator:
         self._rails = rails
         self._tally = Tally(tolerance=tolerance)
 
-    def update(self, reference: np.ndarray, backend: np.ndarray, *, sample: int) -> None:
+    def update(self, reference: np.ndarray, backend: np.ndarray, *, sample: int, steps: int = 1) -> None:
         """Add two tensors of one sample.
 
         Args:
             reference: Stored elements of the reference; may be read-only or mapped.
             backend: Stored elements of the backend, of the same shape except for dimensions of extent 1.
             sample: Index of the sample, for `worst_sample`.
+            steps: Number of steps that are joined along the first axis. `worst_index` is the index within a step.
 
         Raises:
             UsageError: The shapes differ, a dtype does not hold real numbers, or quantization parameters do not match a
@@ -78,6 +79,8 @@ class ErrorAccumulator:
             self._rails.start(second.shape, double=not second.single)
         tally = self._tally
         tally.sample, tally.shape = sample, second.shape
+        if steps > 1:
+            tally.shape = (second.shape[0] // steps, *second.shape[1:])
         buffers = scratch()
         single = first.single and second.single
         with np.errstate(all="ignore"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.recording import either_places
 from qdebug.numerics.accumulate import ErrorAccumulator, has_same_elements
+from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import incomparable_reason
 from qdebug.numerics.rails import RailsCounter
 from qdebug.numerics.stats import ErrorStats, Rails
@@ -211,25 +213,22 @@ def compare_pair(
     tensor_without_scale = find_tensor_without_scale(reference.graph, backend.graph, pair)
     quants = _permuted_quants(reference, backend, pair) if tensor_without_scale is None else (None, None)
     counter = _rails_counter(quants[1], relu_floor=relu_floor)
+    can_join = all(quant is None or quant.axis is None or quant.axis > 0 for quant in quants)
     total: ErrorAccumulator | None = None
     samples: list[SampleStats] = []
     for sample, steps in group_by_sample(places.full, partial_samples):
         accumulator = _accumulator(pair, quants, tolerance, counter)
-        for step in steps:
-            reference_values = reference.load(pair.reference, sample, step)
-            backend_values = backend.load(pair.backend, sample, step)
-            reference_values, backend_values = in_one_order(
-                reference_values, pair.reference_view, backend_values, pair.backend_view
-            )
-            reason = _find_mismatch(reference_values, backend_values)
+        values_of_steps = _load_steps(reference, backend, pair, sample, steps)
+        for values in _join_steps(values_of_steps, can_join=can_join):
+            reason = _find_mismatch(values.reference, values.backend)
             if reason is None:
                 try:
-                    accumulator.update(reference_values, backend_values, sample=sample)
+                    accumulator.update(values.reference, values.backend, sample=sample, steps=values.steps)
                 except UsageError as error:  # the quantization does not fit the tensor
                     reason = error.message[0].lower() + error.message[1:].rstrip(".")
             if reason is not None:
                 return _make_incomparable(
-                    reason if len(places.full) == 1 else f"{reason} (sample {sample}, step {step})"
+                    reason if len(places.full) == 1 else f"{reason} (sample {sample}, step {values.first_step})"
                 )
         stats = (
             accumulator.stats()
@@ -264,6 +263,64 @@ def compare_pair(
         ),
         lacking=places.has_skipped_places(tuple(partial_samples.values())),
         nonfinite=count_one_sided_nonfinite(reference, backend, pair) if places.partly else 0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StepValues:
+    """Stored values of a pair in one or more steps of a sample, joined along the first axis."""
+
+    reference: np.ndarray
+    backend: np.ndarray
+    first_step: int
+    steps: int = 1
+
+
+def _load_steps(
+    reference: Recording, backend: Recording, pair: Pair, sample: int, steps: Sequence[int]
+) -> Iterator[_StepValues]:
+    """Yield the values of each step, in the model's dimension order."""
+    for step in steps:
+        values = reference.load(pair.reference, sample, step), backend.load(pair.backend, sample, step)
+        in_order = in_one_order(values[0], pair.reference_view, values[1], pair.backend_view)
+        yield _StepValues(reference=in_order[0], backend=in_order[1], first_step=step)
+
+
+def _join_steps(values_of_steps: Iterable[_StepValues], *, can_join: bool) -> Iterator[_StepValues]:
+    """Join successive steps of equal shape and dtype to at most a block of elements, since each update takes long.
+
+    Args:
+        values_of_steps: The values of each step.
+        can_join: Whether the first axis has no scales of its own.
+    """
+    waiting: list[_StepValues] = []
+    for values in values_of_steps:
+        size, shape = values.backend.size, values.backend.shape
+        if not can_join or not shape or not size or values.reference.shape != shape or 2 * size > BLOCK:
+            yield from _joined(waiting)
+            yield values
+            waiting = []
+            continue
+        if waiting and (_kinds_of(waiting[0]) != _kinds_of(values) or (len(waiting) + 1) * size > BLOCK):
+            yield from _joined(waiting)
+            waiting = []
+        waiting.append(values)
+    yield from _joined(waiting)
+
+
+def _kinds_of(values: _StepValues) -> tuple[tuple[int, ...], np.dtype[Any], np.dtype[Any]]:
+    return values.backend.shape, values.backend.dtype, values.reference.dtype
+
+
+def _joined(waiting: Sequence[_StepValues]) -> Iterator[_StepValues]:
+    if len(waiting) < 2:
+        yield from waiting
+        return
+    yield _StepValues(
+        reference=np.concatenate([values.reference for values in waiting]),
+        backend=np.concatenate([values.backend for values in waiting]),
+        first_step=waiting[0].first_step,
+        steps=len(waiting),
     )
 
 

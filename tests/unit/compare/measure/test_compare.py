@@ -204,3 +204,21 @@ def test_each_array_is_loaded_once_and_not_written_to():
     compare_pair(first, second, pair_of(reference_view=Transform(clamp_low=0.0)))
     assert sorted(loads) == sorted((name, sample, 0) for name in "rb" for sample in range(3))
     assert all(np.array_equal(array, kept[key]) for key, array in arrays.items())
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_joined_steps_give_the_index_within_the_step_and_the_sums_of_all(axis):
+    rng = np.random.default_rng(3)
+    scale = np.float32(0.5) if axis is None else np.linspace(0.5, 1, (3, 4)[axis]).astype(np.float32)
+    quant = QuantParams(dtype="int8", scale=scale, zero_point=np.zeros_like(scale, np.int8), axis=axis)
+    codes = rng.integers(-90, 90, (50, 3, 4)).astype(np.int8)
+    wrong = codes + rng.integers(0, 3, codes.shape).astype(np.int8)
+    wrong[37, 2, 1] += 20
+    runs = [{(0, step): array[step] for step in range(50)} for array in (codes, wrong)]
+    stats = compared(*runs, ours_is={"quant": quant}, theirs_is={"quant": quant}).stats
+    assert stats.worst_index == (2, 1)
+    assert (stats.count, stats.mismatches) == (600, int(np.count_nonzero(codes != wrong)))
+    shape = [-1 if at == axis else 1 for at in range(2)]
+    error = (wrong.astype(float) - codes) * np.reshape(scale, shape)
+    assert stats.rmse == pytest.approx(float(np.sqrt(np.mean(error**2))), rel=1e-6)
+    assert stats.max_abs == pytest.approx(float(np.abs(error).max()))
