@@ -11,7 +11,7 @@ from qdebug.compare.result.diagnosis import ALL_NODES
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import operators
 from qdebug.numerics.accumulate import ErrorAccumulator
-from qdebug.repair.edits import Edit
+from qdebug.repair.edits import KINDS, Edit
 from qdebug.repair.find import RepairOptions, measure_fidelity, prepare_search
 from qdebug.repair.replays import ReplayTask, replays_of
 from qdebug.repair.units import ChangeableNode
@@ -66,9 +66,9 @@ class EditBench:
                 return None
             tensor = producer.inputs[0]
 
-    def edits_of(self, unit: ChangeableNode) -> tuple[Edit, ...]:
-        """Return the edits of a node, cheapest first. Fitting them takes a moment."""
-        return tuple(self._search.catalog.edits_of(unit.node.name))
+    def edits_of(self, unit: ChangeableNode, kinds: Sequence[str] = tuple(KINDS)) -> tuple[Edit, ...]:
+        """Return the edits of some kinds of a node, cheapest first. Fitting them takes a moment."""
+        return tuple(self._search.catalog.edits_of(unit.node.name, kinds))
 
     def edits_everywhere(self, kind: str) -> Iterator[Edit]:
         """Yield the edits of one kind for all nodes that have one."""

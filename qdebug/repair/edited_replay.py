@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -24,7 +25,7 @@ from qdebug.model.recording import shape_of
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.repair.replay_states import ReplayStates
 from qdebug.replay import Arithmetic
-from qdebug.replay.extents import recorded_limits
+from qdebug.replay.extents import recorded_sizes, size_limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.run import one_thread, run_as_recorded
 from qdebug.replay.segment import run_real
@@ -92,6 +93,7 @@ class EditedReplay:
         self._marks: set[int] = set()
         """Positions of nodes that some change affects, or may affect. States are stored before these nodes."""
         self._shapes: dict[tuple[str, tuple[int, int]], tuple[int, ...]] = {}
+        self._sizes: dict[tuple[tuple[int, int], int], Callable[[str], int | None]] = {}
         graph = backend.graph
         readers = {name: position for position, node in enumerate(graph.nodes) for name in node.inputs}
         self._last_readers = {name: position for name, position in readers.items() if name not in graph.outputs}
@@ -174,6 +176,12 @@ class EditedReplay:
                 self._shapes[name, place] = ()
         return self._shapes[name, place]
 
+    def _size_limits(self, place: tuple[int, int], *, times: int = 1) -> AbstractContextManager[None]:
+        """Limit nodes to the recorded sizes, which all nodes and replays look up in one cache."""
+        if (place, times) not in self._sizes:
+            self._sizes[place, times] = recorded_sizes(self._run, place, times=times)
+        return size_limits(recorded=self._sizes[place, times])
+
     def reproduces(self, node: Node, place: tuple[int, int]) -> bool:
         """Return whether a node reproduces its recorded outputs from its recorded inputs; True if it cannot be run."""
         recorded_values = _ReplayedValues(self._recorded, [place])
@@ -253,7 +261,7 @@ class EditedReplay:
             yield runs, stacked_results
             return
         for index, run in enumerate(runs):
-            with recorded_limits(self._run, values_so_far.places[run]):
+            with self._size_limits(values_so_far.places[run]):
                 yield (
                     (run,),
                     job.compute({name: arrays[index if len(arrays) > 1 else 0] for name, arrays in values.items()}),
@@ -276,7 +284,7 @@ class EditedReplay:
         shape = (len(runs) * output_shape[0], *output_shape[1:])
         if operators.of(node.op).reshapes:  # the node states the shape of a single run
             return {node.outputs[0]: stacked_inputs[node.inputs[0]].reshape(shape)}
-        with recorded_limits(self._run, values_so_far.places[runs[0]], times=len(runs)):
+        with self._size_limits(values_so_far.places[runs[0]], times=len(runs)):
             results = job.compute(stacked_inputs)
         return results if all(array.shape == shape for array in results.values()) else None
 

@@ -187,8 +187,7 @@ class _Trials:
         )
         for number, fault in enumerate(self._result.diagnosis):
             unit = self._bench.unit_of(fault.tensor)
-            float_edits = [] if unit is None else [edit for edit in self._bench.edits_of(unit) if edit.kind == "float"]
-            for edit in float_edits:
+            for edit in () if unit is None else self._bench.edits_of(unit, ("float",)):
                 number_by_edit.setdefault(edit.name, number)
                 edits[edit.name] = edit
 
@@ -252,7 +251,7 @@ class _Trials:
         node = next(node for node in self._result.nodes if node.tensor == fault.tensor)
         is_quantization = fault.fault is FaultClass.QUANTIZATION
         kinds = _KINDS[main_part(node) if is_quantization else None]
-        candidates = [] if unit is None else [edit for edit in self._bench.edits_of(unit) if edit.kind in kinds]
+        candidates = () if unit is None else self._bench.edits_of(unit, kinds)
         is_any_measured = any(((edit.name,), len(self._places)) in self._gains for edit in candidates)
         places = self._places if is_any_measured else self._few_places
         gains = [max(self._measure_gains([edit.name], places).values(), default=0.0) for edit in candidates]

@@ -154,7 +154,7 @@ def convert_to(dtype: type[np.generic], position: int = 0) -> Operation:
         del out
         return numbers[position].astype(dtype)
 
-    return Operation(apply=apply, text=f"v.astype(np.{np.dtype(dtype).name})")
+    return Operation(apply=apply, text=f"v.astype(np.{dtype.__name__})")
 
 
 def compose_operations(

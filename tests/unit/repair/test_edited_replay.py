@@ -105,6 +105,20 @@ def test_a_replay_begins_where_an_earlier_one_with_the_same_changes_was():
     assert len(done) < 0.7 * len(fresh)
 
 
+def test_a_replay_with_one_more_change_that_was_expected_begins_at_it():
+    run = recorded([("Relu", ("h",), {}), ("Sigmoid", ("t0",), {})], (3, 3))
+    first, last = (Change(nodes=frozenset([name])) for name in ("fc", "n1"))
+    both, done = Change(nodes=frozenset(["fc", "n1"]), shifts={"fc": np.float32(1)}), list[int]()
+    replay = EditedReplay(run, Arithmetic(), on_progress=lambda at, _: done.append(at))
+    replay.expect([first, last])
+    replay.outputs(Change(nodes=frozenset(["fc"]), shifts={"fc": np.float32(1)}), run.places())
+    done.clear()
+    made = replay.outputs(both, run.places())
+    assert done == [3]
+    for one, other in zip(made, EditedReplay(run, Arithmetic()).outputs(both, run.places()), strict=True):
+        np.testing.assert_array_equal(one["y"], other["y"])
+
+
 def test_states_take_a_bounded_room(monkeypatch):
     run = recorded([("Relu", ("h",), {}), ("Sigmoid", ("t0",), {})], (3, 3))
     monkeypatch.setattr(replay_states, "STATES_BYTES", 10_000)

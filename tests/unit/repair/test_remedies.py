@@ -64,6 +64,20 @@ def test_the_first_nodes_are_those_that_gain_most_in_float_one_after_the_other(s
             assert tried[chosen[at]] >= gain(chosen[:at]) + REMEDY_MIN_GAIN, "the last one is worth it"
 
 
+def test_trying_few_nodes_in_float_replays_no_node_ahead_of_the_one_that_is_added(session):
+    bench, places = EditBench(session), list(session.backend.places())
+    names = [edit.name for edit in bench.edits_everywhere("float")]
+    positions = {node.name: at for at, node in enumerate(session.backend.graph.nodes)}
+    first, *others = sorted(names, key=lambda name: positions[name.removeprefix("float ")])
+    done = list[int]()
+    bench = EditBench(session, on_progress=lambda at, _: done.append(at))
+    *_, _ = bench.effects([first], places, next_edits=names)
+    for other in others:
+        done.clear()
+        *_, _ = bench.effects([first, other], places, next_edits=names)
+        assert min(done) >= positions[other.removeprefix("float ")] - 2, "at most its quantized inputs"
+
+
 def test_thorough_tries_edits_on_every_node_beside_the_few_in_float(session, result):
     tried = with_remedies(session, session.result(), thorough=True).diagnosis
     singles = [{fault.node for fault in each for remedy in fault.remedies if remedy.nodes == 1} for each in (
