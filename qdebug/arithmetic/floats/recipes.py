@@ -16,11 +16,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.arithmetic.floats.products import attention, product, rotary_embedding
 from qdebug.arithmetic.floats.steps import Step, source
-from qdebug.errors import KernelError
 from qdebug.model import Node
-from qdebug.model.thresholds.explanation import PLACEMENT_MAX_PRODUCTS
-from qdebug.numerics.intervals import Interval, sum_interval
+from qdebug.numerics.intervals import Interval
 from qdebug.replay.kernels.activation import erf
 from qdebug.replay.registry import run_node
 
@@ -139,7 +138,7 @@ def _gated_recipe(usual: float) -> Steps:
 
 
 def _product(node: Node, a: Step, b: Step, terms: int) -> Step:
-    """Return the step that sums products of recorded values in any order, without a bias.
+    """Return the step that sums products in any order, without a bias.
 
     Args:
         node: The operator.
@@ -148,19 +147,7 @@ def _product(node: Node, a: Step, b: Step, terms: int) -> Step:
         terms: Number of products in a sum.
     """
     form = replace(node, inputs=("a", "b"), outputs=("sum",))
-
-    def run(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return run_node(form, {"a": first, "b": second}, {})["sum"]
-
-    def summed(first: Interval, second: Interval) -> Interval:
-        if not (first.is_exact and second.is_exact):
-            raise KernelError("the factors of a product of tensors were not recorded")
-        result = run(first.low, second.low)
-        if terms * result.size > PLACEMENT_MAX_PRODUCTS:
-            raise KernelError("the product is too large to be recomputed for each placement")
-        return sum_interval(result, run(np.abs(first.low), np.abs(second.low)), terms)
-
-    return Step(summed, (a, b))
+    return product(lambda first, second: run_node(form, {"a": first, "b": second}, {})["sum"], a, b, terms)
 
 
 def _matmul(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
@@ -171,17 +158,17 @@ def _gemm(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
     """Multiply matrices and add a bias. Factors other than 1 are not supported, as kernels differ in their order."""
     if _float_attribute(node, "alpha", 1.0) != 1 or _float_attribute(node, "beta", 1.0) != 1:
         raise ValueError(f"{node.op} has factors")
-    product = _product(node, inputs[0], inputs[1], shapes[0][0 if node.attrs.get("transA") else -1])
-    return (product if len(inputs) == 2 else product.named(_BEFORE_BIAS) + inputs[2],)
+    sums = _product(node, inputs[0], inputs[1], shapes[0][0 if node.attrs.get("transA") else -1])
+    return (sums if len(inputs) == 2 else sums.named(_BEFORE_BIAS) + inputs[2],)
 
 
 def _conv(node: Node, inputs: Inputs, shapes: Shapes) -> Sequence[Step]:
-    product = _product(node, inputs[0], inputs[1], math.prod(shapes[1][1:]))
+    sums = _product(node, inputs[0], inputs[1], math.prod(shapes[1][1:]))
     if len(inputs) == 2:
-        return (product,)
+        return (sums,)
     spatial = (-1, *(1,) * (len(shapes[1]) - 2))
     by_filter = spatial if node.attrs.get("channels_last") is None else (-1,)
-    return (product.named(_BEFORE_BIAS) + inputs[2].mapped(lambda values: values.reshape(by_filter)),)
+    return (sums.named(_BEFORE_BIAS) + inputs[2].mapped(lambda values: values.reshape(by_filter)),)
 
 
 def _gelu(node: Node, inputs: Inputs, _shapes: Shapes) -> Sequence[Step]:
@@ -348,6 +335,8 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "Conv": Recipe(_conv, Along.OTHERS),
         "MatMul": Recipe(_matmul, Along.OTHERS),
         "Gemm": Recipe(_gemm, Along.OTHERS),
+        "Attention": Recipe(attention, Along.OTHERS),
+        "RotaryEmbedding": Recipe(rotary_embedding, Along.OTHERS),
         "ReduceMean": Recipe(_reduction, Along.OTHERS),
         "ReduceSum": Recipe(_reduction, Along.OTHERS),
         "Softmax": Recipe(_softmax, Along.AXIS),

@@ -23,14 +23,16 @@ def numbers(*shape, short="bfloat16"):
     return rounded(RNG.standard_normal(shape), short=short)
 
 
-def found(op, inputs, result, *, short="bfloat16", **attrs):
-    node = Node(name="n", op=op, inputs=tuple(f"i{at}" for at in range(len(inputs))), outputs=("y",), attrs=attrs)
+def found(op, inputs, result, *, short="bfloat16", by_rows=True, domain="", **attrs):
+    node = Node(
+        name="n", op=op, domain=domain, inputs=tuple(f"i{at}" for at in range(len(inputs))), outputs=("y",), attrs=attrs
+    )
 
     def build(rows):
         taken = [each if rows is None or len(each) != len(result) else each[rows] for each in inputs]
         return RECIPES[op].steps(node, [source(each) for each in taken], [each.shape for each in taken])[0]
 
-    return search_placements([Observation(build=build, recorded=result)], SHORT[short])
+    return search_placements([Observation(build=build, recorded=result, by_rows=by_rows)], SHORT[short])
 
 
 def root_mean_square(x, scale, squares=None, mean=None, inverse=None, normalized=None, result="even"):
@@ -84,6 +86,63 @@ def test_roundings_inside_a_softmax(planted):
     edges = {"powers": "the exponentials", "total": "the sum of exponentials"}
     assert finding.named is not None
     assert [edge for edge, _ in finding.named.edges] == [edges[name] for name in planted]
+
+
+def attend(q, k, v, *, scores=None, factors=None, weights=None, causal=False):
+    sums = rounded((q @ k.swapaxes(-1, -2) * 0.25).astype(np.float32), scores)
+    hidden = np.arange(k.shape[2]) > np.arange(q.shape[2])[:, None]
+    powers = np.exp(sums - np.where(hidden & causal, -np.inf, sums).max(-1, keepdims=True)) * ~(hidden & causal)
+    total = powers.sum(-1, keepdims=True)
+    if factors:  # as an online softmax, which divides last
+        return rounded(rounded(powers, factors) @ v / total)
+    return rounded(rounded(powers / total, weights) @ v)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("planted", "edges"),
+    [
+        ({}, ()),
+        ({"scores": "even"}, (("the scores", "even"),)),
+        ({"factors": "even"}, (("the exponentials that multiply the values", "even"),)),
+        ({"weights": "zero"}, (("the attention weights", "zero"),)),
+    ],
+)
+def test_roundings_inside_an_attention(planted, edges, causal):
+    q, k, v = (numbers(2, 4, 24, 16) for _ in range(3))
+    finding = found("Attention", [q, k, v], attend(q, k, v, causal=causal, **planted), by_rows=False, is_causal=causal)
+    assert finding.named.edges == edges
+
+
+@pytest.mark.parametrize("words", [(None, None), ("even", "even"), ("even", None), ("zero", "zero")])
+def test_roundings_inside_a_rotary_embedding(words):
+    x, cos, sin = numbers(2, 24, 64), numbers(30, 8), numbers(30, 8)
+    first, second = x.reshape(2, 24, 4, 2, 8).transpose(3, 0, 1, 2, 4)
+    c, s = cos[:24, None], sin[:24, None]
+
+    def turned(a, b, sign):
+        return rounded(a * c, words[0]) + sign * rounded(b * s, words[1])
+
+    y = rounded(np.concatenate([turned(first, second, -1), turned(second, first, 1)], -1).reshape(x.shape))
+    attrs = {"domain": "com.microsoft", "num_heads": 4, "by_rows": False}
+    named = found("RotaryEmbedding", [x, np.arange(24)[None].repeat(2, 0), cos, sin], y, **attrs).named
+    edges = zip(("the products with cosines", "the products with sines"), words, strict=True)
+    assert named.edges == tuple((edge, word) for edge, word in edges if word)
+
+
+def test_a_product_reads_a_sum_before_its_rounding():
+    a, b, weight = numbers(64, 32), numbers(64, 32), numbers(32, 48)
+    total = a + b
+    step = (source(a) + source(b)).or_recorded("its input 'total'", rounded(total))
+    node = Node(name="n", op="MatMul", inputs=("x", "w"), outputs=("y",))
+
+    def build(_):
+        return RECIPES["MatMul"].steps(node, [step, source(weight)], [total.shape, weight.shape])[0]
+
+    for read, edges in ((rounded(total), ()), (total, (("its input 'total'", "float32"),))):
+        recorded = rounded(read.astype(np.float64) @ weight)
+        finding = search_placements([Observation(build=build, recorded=recorded, by_rows=False)], SHORT["bfloat16"])
+        assert finding.named.edges == edges
 
 
 def test_partial_sums_of_several_operands():
