@@ -47,6 +47,7 @@ def placements() -> str:
     for op, recipe in RECIPES.items():
         image, weight = np.ones((2, 4, 6, 6), np.float32), np.ones((4, 4, 3, 3), np.float32)
         arrays = [image, weight, np.ones(4, np.float32)] if op == "Conv" else [np.ones((4, 4), np.float32)] * 4
+        arrays = [image] * 3 if op == "Attention" else arrays
         exponent = [np.ones((4, 4), np.float32), np.float32(2)] if op == "Pow" else None
         count = (
             1 if recipe.along is Along.NOTHING and op not in ("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min") else 2
