@@ -296,7 +296,7 @@ def _join_steps(values_of_steps: Iterable[_StepValues], *, can_join: bool) -> It
     waiting: list[_StepValues] = []
     for values in values_of_steps:
         size, shape = values.backend.size, values.backend.shape
-        if not can_join or not shape or not size or values.reference.shape != shape or 2 * size > BLOCK:
+        if not can_join or not shape or not size or values.reference.shape != shape or size + size > BLOCK:
             yield from _joined(waiting)
             yield values
             waiting = []
