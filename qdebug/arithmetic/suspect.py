@@ -93,21 +93,15 @@ def _cast_integers(values: np.ndarray, cast: str, dtype: np.dtype) -> np.ndarray
 
     Args:
         values: The integers.
-        cast: "sat", "wrap", "sat16" or "wrap16". "abs" only drops the sign. "unsigned" makes negative integers large.
+        cast: "sat", "wrap", "sat16" or "wrap16". "abs" only drops the sign.
         dtype: The type.
     """
     if cast == "abs":
         return np.asarray(np.abs(values))
-    if cast == "unsigned":
-        return np.asarray(np.where(values < 0, _LARGE, values))
     target = np.dtype(f"{dtype.kind}2") if cast.endswith("16") else dtype
     if cast.startswith("wrap"):
         return np.asarray(values.astype(target).astype(np.int64))
     return np.asarray(np.clip(values, np.iinfo(target).min, np.iinfo(target).max))
-
-
-_LARGE = 1 << 31
-"""An integer beyond every type of codes."""
 
 
 def with_operand(unit: Unit, position: int, operand: Operand) -> Unit:

@@ -13,7 +13,6 @@ from itertools import product
 import numpy as np
 
 from qdebug.arithmetic.mistakes.known import other_dilations
-from qdebug.arithmetic.mistakes.scales import UNSIGNED_SHIFT
 from qdebug.arithmetic.patterns.wrong_places import layout_of
 from qdebug.arithmetic.search import count_products
 from qdebug.arithmetic.suspect import Suspect, with_operand
@@ -37,7 +36,6 @@ _CASTS = {
         ("sat", "wrap"),
         "results saturate before the output's zero point is added, and wrap around after",
     ),
-    "unsigned shift": (("unsigned", "sat"), UNSIGNED_SHIFT),
     "magnitudes": (("", "abs"), "negative codes lose their sign instead of becoming 0"),
 }
 """Casts of results before and after the zero point is added, and the mistake in words, by name of the mistake."""
@@ -103,7 +101,7 @@ def _cast_mistakes(unit: Unit) -> Iterator[Suspect]:
         return
     has_zero_point = unit.out.zero_point.size == 1 and np.any(unit.out.zero_point)
     for name, (casts, likely) in _CASTS.items():
-        shows = unit.out.dtype.kind == "u" if "abs" in casts else has_zero_point or casts[0] in ("", "unsigned")
+        shows = unit.out.dtype.kind == "u" if "abs" in casts else has_zero_point or not casts[0]
         if shows:
             yield Suspect(name=name, pattern="wrapped", likely=likely, unit=unit, casts=casts)
 

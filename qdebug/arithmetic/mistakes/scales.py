@@ -14,7 +14,6 @@ from qdebug.model import Node, QuantParams, operators
 from qdebug.model.operators import Sums
 
 __all__ = [
-    "UNSIGNED_SHIFT",
     "activations_of_scaled_inputs",
     "codes_passed_on",
     "divisions_of_codes",
@@ -172,10 +171,8 @@ def unsigned_shifts(node: Node, result: np.ndarray, target: QuantParams) -> Iter
     scale, zero_point = float(target.scale.reshape(-1)[0]), int(target.zero_point.reshape(-1)[0])
     highest = (target.qmax - zero_point) * scale
     shifted = np.where(np.rint(result / scale) < 0, result.dtype.type(highest), result)
-    yield Mistake(likely=UNSIGNED_SHIFT, node=node, values={}, after=always(shifted))
-
-
-UNSIGNED_SHIFT = "negative results become the highest code, as if they were shifted right without their sign"
+    likely = "negative sums are rescaled as unsigned numbers, and become the highest code"
+    yield Mistake(likely=likely, node=node, values={}, after=always(shifted))
 
 
 def scales_by_flat_index(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mistake]:

@@ -22,6 +22,7 @@ from qdebug.arithmetic.relations import (
     coarse_relation_of,
     relation_by_index,
     relation_of,
+    relation_of_part,
     results_beyond_thresholds,
     weight_of_operand,
 )
@@ -88,10 +89,11 @@ class WrongNode(MistakeSearch):
             return cause
         if self._is_unwritten:
             cause = self._cause_of_one_value() or self.find_unbroadcast_operand()
-            return cause or self.find_coarse_relation()
+            return cause or self.find_relation(relation_of_part) or self.find_coarse_relation()
         return (
             self.find_mistake()  # several of them, as a single one would have been named before
             or self.find_alteration()
+            or self.find_relation(relation_of_part)
             or self.find_misplaced_rows()
             or self.find_differing_number()
             or self.find_miscounted_parts()

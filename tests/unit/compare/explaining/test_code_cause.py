@@ -86,7 +86,7 @@ def test_half_a_tensor_that_is_shifted_has_a_cause_there():
     wrong = rewritten(lambda codes: np.concatenate([codes[:20], np.roll(codes[20:], 1, 1)]))
     sentence = cause_of_codes(wrong, "y").sentence
     assert sentence.startswith("only in the last 20 rows of 40: ")
-    assert sentence.endswith("is read one position before the right one along axis 1 (reproduces all wrong elements)")
+    assert sentence.endswith("each column is written one column late (reproduces all wrong elements)")
 
 
 def test_one_wrong_code_is_said_to_be_alone_and_where():

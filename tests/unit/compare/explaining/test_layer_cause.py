@@ -252,7 +252,7 @@ def dequantized(levels):
     ("wrong", "text"),
     [
         (lambda levels: np.clip(levels, -128, 127), "results saturate to int8 before the output's zero point -40"),
-        (lambda levels: np.where(levels < 0, 1 << 20, levels), "negative results become the highest code"),
+        (lambda levels: np.where(levels < 0, 1 << 20, levels), "negative sums are rescaled as unsigned numbers"),
     ],
 )
 def test_codes_of_a_dequantized_layer_that_are_cast_too_early(wrong, text):
