@@ -32,7 +32,6 @@ __all__ = [
     "offsets_of_codes",
     "relation_by_index",
     "relation_of",
-    "relation_of_part",
     "results_beyond_thresholds",
     "weight_of_operand",
 ]
@@ -115,15 +114,6 @@ def coarse_relation_of(result: Result) -> str | None:
         result: The result, with finite numbers only.
     """
     return _first_relation(result, _COARSE_FINDERS)
-
-
-def relation_of_part(result: Result) -> str | None:
-    """Return a clause with the relation in a single part along an axis that contains all wrong elements, or None.
-
-    Args:
-        result: The result, with finite numbers only.
-    """
-    return _first_relation(result, (_find_relation_of_part,))
 
 
 def relation_by_index(result: Result) -> str | None:
@@ -618,6 +608,7 @@ _COARSE_FINDERS = (
     _find_common_shift,
     _find_steps_of_table,
     _find_fewer_bits,
+    _find_relation_of_part,
     _find_shuffling,
     _find_copied_elements,
     _find_smooth_error,

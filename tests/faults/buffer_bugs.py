@@ -205,7 +205,7 @@ def _(v):
     return last_row(again("MatMul", "x w", v), axis=1)
 
 
-@case("product: two rows are exchanged", "MatMul", "x w", ROWS, r"row 3 that of 4.*4 that of 3")
+@case("product: two rows are exchanged", "MatMul", "x w", ROWS, r"row 3 that of 4|3 to 4 of axis 1.*reverse")
 def _(v):
     right = again("MatMul", "x w", v)
     return right[:, [0, 1, 2, 4, 3, 5, 6, 7, 8]]
@@ -216,7 +216,7 @@ def _(v):
     "MatMul",
     "x w",
     ROWS,
-    r"hold the result of another|2 times in a row",
+    r"hold the result of another|2 times in a row|one position before|one row late",
 )
 def _(v):
     return again("MatMul", "x w", v)[:, [0, 0, 2, 2, 4, 4, 6, 6, 8]]

@@ -44,7 +44,7 @@ class RowsOfResult:
         return np.asarray(equal)
 
 
-def misplaced_rows(results: Sequence[RowsOfResult]) -> str | None:
+def misplaced_rows(results: Sequence[RowsOfResult], *, overwritten: bool = False) -> str | None:
     """Return which rows hold the result of which others, as a clause, or None.
 
     Every row must hold its own result, that of another row, or a number that all unwritten rows hold. A row is what a
@@ -52,12 +52,15 @@ def misplaced_rows(results: Sequence[RowsOfResult]) -> str | None:
 
     Args:
         results: The results of all samples.
+        overwritten: Whether some rows must be unwritten, because their results were written to others.
     """
     shape = results[0].right.shape
     for first, end in _ranges_of_axes(shape):
         sources = [_sources(result, first, end) for result in results if result.right.shape == shape]
         joined = None if None in sources or len(sources) < len(results) else _joined([each for each in sources if each])
-        if joined is not None and joined.by_row and joined.is_evident:
+        if joined is None or (overwritten and math.isnan(joined.number)):
+            continue
+        if joined.by_row and joined.is_evident:
             return _sentence(joined, shape, first, end)
     return None
 

@@ -22,7 +22,6 @@ from qdebug.arithmetic.relations import (
     coarse_relation_of,
     relation_by_index,
     relation_of,
-    relation_of_part,
     results_beyond_thresholds,
     weight_of_operand,
 )
@@ -89,12 +88,11 @@ class WrongNode(MistakeSearch):
             return cause
         if self._is_unwritten:
             cause = self._cause_of_one_value() or self.find_unbroadcast_operand()
-            return cause or self.find_relation(relation_of_part) or self.find_coarse_relation()
+            return cause or self.find_coarse_relation()
         return (
             self.find_mistake()  # several of them, as a single one would have been named before
             or self.find_alteration()
-            or self.find_relation(relation_of_part)
-            or self.find_misplaced_rows()
+            or self.find_misplaced_rows(overwritten=True)
             or self.find_differing_number()
             or self.find_miscounted_parts()
             or self.find_relation(partial(formula_of, self._form))
@@ -105,6 +103,7 @@ class WrongNode(MistakeSearch):
             or self.find_unbroadcast_operand()
             or self.find_copied_part()
             or self.find_relation(relation_by_index)
+            or self.find_misplaced_rows()
         )
 
     def find_cancelled_variance(self) -> str | None:
@@ -140,8 +139,12 @@ class WrongNode(MistakeSearch):
             or self.find_miscounted_parts()
         )
 
-    def find_misplaced_rows(self) -> str | None:
-        """Return a clause on the rows that hold the results of other rows, if all others are right or unwritten."""
+    def find_misplaced_rows(self, *, overwritten: bool = False) -> str | None:
+        """Return a clause on the rows that hold the results of other rows, if all others are right or unwritten.
+
+        Args:
+            overwritten: Whether some rows must be unwritten.
+        """
         samples = [self._sample(place) for place in self._places]
         step = 0.0 if self._quant is None else float(np.max(self._quant.scale))
         for claim, code_slack in ((EVERY, LSB_SLACK * step), (ONE_OFF, step)) if step else ((EVERY, 0.0),):
@@ -154,7 +157,7 @@ class WrongNode(MistakeSearch):
                 )
                 for sample in samples
             ]
-            clause = misplaced_rows(results)
+            clause = misplaced_rows(results, overwritten=overwritten)
             if clause is not None:
                 return f"{LIKELY}{clause} ({claim})"
         return None
