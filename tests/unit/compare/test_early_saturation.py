@@ -61,14 +61,20 @@ def steps(product, low, high):
 ALL = ("xq", "xd", "wd", "f", "sum", "yq", "y")
 
 
-@pytest.mark.parametrize(("recorded", "offset"), [(("xq", "yq", "y"), 0), (("xq", "xd", "y"), 3)])
-def test_a_product_that_saturates_before_the_sum_is_named(recorded, offset):
+@pytest.mark.parametrize(
+    ("recorded", "offset", "said"),
+    [
+        (("xq", "yq", "y"), 0, "results saturate to int8 before the output's zero point 3 is added"),
+        (("xq", "xd", "y"), 3, "the result is already clipped to the range of the layer's int8 codes"),
+    ],
+)
+def test_a_product_that_saturates_before_the_sum_is_named(recorded, offset, said):
     wrong = steps(PRODUCT, -128 - offset, 127 - offset)
     assert 0.01 < np.mean(np.abs(wrong - PRODUCT) > SCALES["sy"]) < 0.2
     result = qdebug.diff(run(PRODUCT, *ALL), run(wrong, *recorded))
     assert result.status == "diverged"
     why = result.diagnosis[0].why
-    assert why.startswith("the result is already clipped to the range of the layer's int8 codes in 'fc' (MatMul)")
+    assert why.startswith(f"{said} in 'fc' (MatMul)")
 
 
 @pytest.mark.parametrize("recorded", [("xq", "yq", "y"), ("xq", "xd", "y")])
