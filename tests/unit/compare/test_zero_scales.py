@@ -1,9 +1,12 @@
 """A scale of 0, as runtimes write it of data that is all zero, is compared and explained like any other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import qdebug
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 
 ONE, SOFTMAX = (("Relu", {}), ("Clip", {"min": 0.0, "max": 6.0}), ("Transpose", {"perm": [1, 0]})), ("Softmax", {})
 
@@ -69,3 +72,24 @@ def test_what_is_no_scale_or_is_one_of_other_data_is_beyond_the_limit(scale, dat
     result = qdebug.diff(dynamic(1 / 255, data=data), dynamic(scale, data=data))
     row = next(each for each in result.nodes if each.tensor == "s")
     assert row.status in ("diverged", "nonfinite")
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf])
+def test_codes_without_a_valid_scale_inside_a_layer_are_compared(scale):
+    rng = np.random.default_rng(1)
+    x, codes = rng.normal(size=(4, 24)).astype(np.float32), rng.integers(-128, 128, (4, 24)).astype(np.int8)
+    relu = Node(name="n", op="Relu", inputs=("x",), outputs=("y",))
+    reference = MemoryRecording.single(Graph([relu], inputs=["x"], outputs=["y"]), {"x": x, "y": np.maximum(x, 0)})
+    nodes = [
+        replace(relu, outputs=("r",)),
+        Node(name="q", op="QuantizeLinear", inputs=("r", "s", "z"), outputs=("c",)),
+        Node(name="d", op="DequantizeLinear", inputs=("c", "s", "z"), outputs=("y",)),
+    ]
+    quant = QuantParams(dtype="int8", scale=np.float32(scale), zero_point=0)
+    tensors = [
+        TensorInfo(name="c", dtype="int8", quant=quant),
+        *(TensorInfo(name=name, role=Role.CONSTANT) for name in "sz"),
+    ]
+    graph = Graph(nodes, tensors=tensors, inputs=["x"], outputs=["y"])
+    values = {"x": x, "s": np.float32(scale), "z": np.int8(0), "c": codes, "y": codes * np.float32(0.1)}
+    assert qdebug.diff(reference, MemoryRecording.single(graph, values)).status == "nonfinite"
