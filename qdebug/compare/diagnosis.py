@@ -21,7 +21,8 @@ from qdebug.compare.result.result import Contributions, Growth, NodeResult, RunC
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.weight_channels import WeightReason
 from qdebug.model import Fidelity, Graph, Node
-from qdebug.model.thresholds.verdict import CAUSES_SOUGHT, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
+from qdebug.model.thresholds.verdict import CAUSES_SOUGHT, DEFAULT_MIN_SQNR, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
+from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.plural import agreeing, plural
 
 __all__ = ["ErrorPart", "WeightReasons", "add_diagnosis", "main_part"]
@@ -302,6 +303,8 @@ class _DiagnosisMaker:
             )
         elif parts is not None and cost is None:
             clauses.append(_parts_text(node, parts))
+        elif cost is None:
+            clauses += self._rounding_clauses(node)
         # A node with a float output may still have weights in codes.
         is_coded = node.quant is not None or cost is not None or weights is not None
         fault = FaultClass.QUANTIZATION if is_coded else FaultClass.NUMERIC
@@ -310,6 +313,28 @@ class _DiagnosisMaker:
         elif weights is not None and not weights.rounded:
             fault = FaultClass.MODEL
         return self._make_entry(node, fault, "; ".join(clauses) or "the cause of its error is unknown", cost)
+
+    def _rounding_clauses(self, node: NodeResult) -> list[str]:
+        """Return clauses on the rounding of a node's results to a short format, and on the reader that amplifies it.
+
+        There are none if more than that rounding is wrong.
+        """
+        short = next((short for short in SHORT_FORMATS if short.name == node.precision), None)
+        level = _sqnr_of(node)
+        if short is None or level is None or level < -20 * math.log10(short.unit):
+            return []
+        clauses = [f"its results are rounded to {short.name}, which leaves {level:.1f} dB"]
+        readers = {name for reader in self._graph.consumers(node.tensor) for name in reader.outputs}
+        levels = {
+            row: reader_level
+            for row in self._table.rows_of([*filter(None, readers)])
+            if (reader_level := _sqnr_of(self._table[row])) is not None
+        }
+        worst = min(levels, key=levels.__getitem__, default=None)
+        if worst is not None and levels[worst] < level - DEFAULT_MIN_SQNR:
+            reader = self._table[worst]
+            clauses.append(f"{reader.op} {reader.node!r} turns that into {levels[worst]:.1f} dB")
+        return clauses
 
     def _make_entry(self, node: NodeResult, fault: FaultClass, why: str, finding: Finding | None = None) -> Diagnosis:
         producer = self._graph.producer(node.tensor)

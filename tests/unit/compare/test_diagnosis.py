@@ -196,3 +196,19 @@ def test_without_shares_the_faults_are_the_same():
     wrong[:, 3] *= 2
     quick = DiffSession(dense(WEIGHT), dense(wrong)).result(contributors=False).diagnosis
     assert [(each.fault, each.nodes, each.share) for each in quick] == [(FaultClass.MODEL, ("one", "two"), {})]
+
+
+def test_angles_that_are_rounded_to_float16_are_named_with_the_node_that_amplifies_the_rounding():
+    nodes = [
+        Node(name="angles", op="Mul", inputs=("x", "w"), outputs=("a",)),
+        Node(name="cosine", op="Cos", inputs=("a",), outputs=("y",)),
+    ]
+    graph = Graph(nodes, inputs=["x"], outputs=["y"])
+    x, w = np.linspace(1, 40, 64, dtype=np.float32)[:, None], np.linspace(0.3, 50, 24, dtype=np.float32)
+    exact = x * w
+    rounded = exact.astype(np.float16).astype(np.float32)
+    runs = [MemoryRecording.single(graph, {"x": x, "a": a, "y": np.cos(a)}) for a in (exact, rounded)]
+    result = DiffSession(*runs).result()
+    assert (result.status, result.diagnosis[0].node) == ("accumulated", "angles")
+    assert "its results are rounded to float16, which leaves" in result.diagnosis[0].why
+    assert "; Cos 'cosine' turns that into" in result.diagnosis[0].why
