@@ -200,15 +200,18 @@ def test_without_shares_the_faults_are_the_same():
 
 def test_angles_that_are_rounded_to_float16_are_named_with_the_node_that_amplifies_the_rounding():
     nodes = [
-        Node(name="angles", op="Mul", inputs=("x", "w"), outputs=("a",)),
+        Node(name="cast", op="Cast", inputs=("x",), outputs=("t",), attrs={"to": 1}),
+        Node(name="angles", op="Mul", inputs=("t", "w"), outputs=("a",)),
         Node(name="cosine", op="Cos", inputs=("a",), outputs=("y",)),
     ]
-    graph = Graph(nodes, inputs=["x"], outputs=["y"])
-    x, w = np.linspace(1, 40, 64, dtype=np.float32)[:, None], np.linspace(0.3, 50, 24, dtype=np.float32)
-    exact = x * w
+    graph = Graph(nodes, tensors=[TensorInfo(name="w", role=Role.CONSTANT)], inputs=["x"], outputs=["y"])
+    x, w = np.arange(1, 65)[:, None], np.linspace(0.3, 50, 24, dtype=np.float32)
+    t = x.astype(np.float32)
+    exact = t * w
     rounded = exact.astype(np.float16).astype(np.float32)
-    runs = [MemoryRecording.single(graph, {"x": x, "a": a, "y": np.cos(a)}) for a in (exact, rounded)]
-    result = DiffSession(*runs).result()
+    reference = MemoryRecording.single(graph, {"x": x, "w": w, "t": t, "a": exact, "y": np.cos(exact)})
+    backend = MemoryRecording.single(graph, {"x": x, "w": w, "a": rounded, "y": np.cos(rounded)})
+    result = DiffSession(reference, backend).result()
     assert (result.status, result.diagnosis[0].node) == ("accumulated", "angles")
     assert "its results are rounded to float16, which leaves" in result.diagnosis[0].why
     assert "; Cos 'cosine' turns that into" in result.diagnosis[0].why
