@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,6 +23,8 @@ class BirthRule(StrEnum):
     """The exact result fits the format, but the sum of the terms' magnitudes does not."""
     INSIDE_OVERFLOW = "inside_overflow"
     """The exact result fits the format, but the operand's exponential overflows at exactly the non-finite elements."""
+    LARGE_INPUTS = "large_inputs"
+    """The exact result fits the format. The results of all inputs beyond a threshold are not finite, and no others."""
     ZERO_BY_ZERO = "0/0"
     BY_ZERO = "x/0"
     INFINITY_BY_INFINITY = "inf/inf"
@@ -124,6 +127,7 @@ class Birth(JsonObject):
         size = "an infinity" if self.exact is None else _number_text(self.exact)
         beyond = f"beyond {_number_text(self.largest or 0.0)}, the largest {self.format} value"
         result = "its exact result" if self.exact is None else f"its exact result {size}"
+        beyond_threshold = _threshold_text([operand.value for operand in self.operands])
         sums = f"a partial sum is {beyond}; the exact result is {size}"
         first = values[0] if values else "an operand"
         last = values[-1] if values else "an operand"
@@ -133,6 +137,7 @@ class Birth(JsonObject):
             BirthRule.UNSCALED_OVERFLOW: f"its result before scaling by {' and '.join(names)}, {size}, is {beyond}",
             BirthRule.SUM_OVERFLOW: sums,
             BirthRule.INSIDE_OVERFLOW: f"exp of {names[0]} = {first} is {beyond}; the exact result is {size}",
+            BirthRule.LARGE_INPUTS: f"its node fails for all {names[0]} {beyond_threshold}; the exact result is {size}",
             BirthRule.ZERO_BY_ZERO: f"0 is divided by {names[-1]} = 0",
             BirthRule.BY_ZERO: f"{first if len(values) > 1 else '1'} is divided by {names[-1]} = 0",
             BirthRule.INFINITY_BY_INFINITY: "infinity is divided by infinity",
@@ -146,6 +151,14 @@ class Birth(JsonObject):
             BirthRule.ARITHMETIC: f"its node computes it wrongly; the exact result is {size}",
             BirthRule.UNKNOWN: "its node computes it from finite inputs",
         }[self.rule]
+
+
+def _threshold_text(thresholds: Sequence[float]) -> str:
+    """Return the range beyond one threshold, on its side of 0, or beyond the same threshold on both sides."""
+    first = thresholds[0] if thresholds else 0.0
+    if len(thresholds) > 1:
+        return f"of magnitude from {_number_text(abs(first))} on"
+    return f"from {_number_text(first)} {'on' if first > 0 else 'down'}"
 
 
 def _number_text(value: float) -> str:

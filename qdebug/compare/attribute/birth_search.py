@@ -16,6 +16,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 
+from qdebug.arithmetic.patterns.wrong_places import may_be_chance
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values
 from qdebug.compare.attribute.birth import Birth, BirthOperand, BirthRule, Selector
 from qdebug.compare.attribute.graph_walk import between
@@ -256,7 +257,30 @@ class _SuspectNode:
         short = self._format_of_sums(recorded_values)
         if short is not None:
             return replace(birth, rule=BirthRule.SUM_OVERFLOW, format=short.name, largest=short.largest)
+        thresholds = self._thresholds_of_operand(recorded_values)
+        if thresholds:
+            return replace(birth, rule=BirthRule.LARGE_INPUTS, operands=thresholds)
         return replace(birth, rule=BirthRule.ARITHMETIC)
+
+    def _thresholds_of_operand(self, recorded_values: np.ndarray) -> tuple[BirthOperand, ...]:
+        """Return the lower, the upper or both operands from which on a function of one operand is not finite.
+
+        There are none if they may be so by chance.
+        """
+        if not self._row.elementwise or len(self._real_names) != 1:
+            return ()
+        name = next(iter(self._real_names))
+        operand, is_bad = self._backend_inputs[name].astype(np.float64), ~np.isfinite(recorded_values)
+        ranges = ((1.0,), (-1.0,), (1.0, -1.0))
+        share, count = float(is_bad.mean()), int(is_bad.sum())
+        if operand.shape != is_bad.shape or may_be_chance(share, count, len(ranges), total=is_bad.size):
+            return ()
+        for sides in ranges:
+            distance = np.max([side * operand for side in sides], axis=0)
+            threshold = float(distance[is_bad].min())
+            if threshold > max(0.0, distance[~is_bad].max(initial=-np.inf)):
+                return tuple(BirthOperand(tensor=name, value=side * threshold) for side in sides)
+        return ()
 
     def _format_of_sums(self, recorded_values: np.ndarray) -> ShortFormat | None:
         """Return the short format in which the sums of the node would be non-finite exactly where its results are."""
@@ -363,7 +387,10 @@ class _SuspectNode:
         reference_inputs = {
             name: array for name, array in reference_inputs.items() if not _is_equal(array, self._backend_inputs[name])
         }
-        rules_without_selection = (BirthRule.ARITHMETIC, BirthRule.UNKNOWN, BirthRule.INSIDE_OVERFLOW)
+        rules_without_selection = (
+            *(BirthRule.ARITHMETIC, BirthRule.UNKNOWN),
+            *(BirthRule.INSIDE_OVERFLOW, BirthRule.LARGE_INPUTS),
+        )
         if (
             birth.rule in rules_without_selection
             or not reference_inputs

@@ -82,6 +82,25 @@ def test_an_exponential_that_overflows_on_the_way_to_a_small_result_is_named():
     assert born([("Softplus", "x", "y")], arrays, {"y": half}).rule is BirthRule.ARITHMETIC
 
 
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (lambda x: x > 6, "its node fails for all 'x' from 6.14286 on; the exact result is 0.9999"),
+        (lambda x: x < -6, "its node fails for all 'x' from -6.14286 down; the exact result is -"),
+        (lambda x: abs(x) > 6, "its node fails for all 'x' of magnitude from 6.14286 on; the exact result is "),
+    ],
+)
+def test_a_function_that_fails_for_all_large_inputs_is_named_with_the_threshold(bad, said):
+    x = np.linspace(-9, 9, 64, dtype=np.float32)[None]
+    nodes, arrays = [("Tanh", "x", "y")], {"x": x, "y": np.tanh(x)}
+    made = np.where(bad(x), NAN, arrays["y"])
+    found = born(nodes, arrays, {"y": made})
+    assert found.rule is BirthRule.LARGE_INPUTS
+    assert said in found.sentence
+    made[0, 30] = np.nan
+    assert born(nodes, arrays, {"y": made}).rule is BirthRule.ARITHMETIC
+
+
 def test_the_element_of_a_row_whose_exponential_overflows_is_named_and_no_larger_one_elsewhere():
     x = np.linspace(-9, 9, 64, dtype=np.float32).reshape(4, 16)
     x[1, 3], x[2, 5] = -218, 95
