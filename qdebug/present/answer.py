@@ -237,6 +237,14 @@ def share_text(share: float | None) -> str:
     return f"{100 * share:.0f} %" if share >= 0.005 else "<1 %"
 
 
+def explain_share(share: float | None) -> str:
+    """Return a fault's share of an output's error as a phrase, which says what a share above 100 % means."""
+    text = f"{share_text(share)} of the output's error"
+    if share is None or share <= 1.005:
+        return text
+    return f"{text}: its error alone makes {share:.1f}x the output's squared error; other errors cancel the excess"
+
+
 def share_bar(share: float | None) -> str:
     """Draw a bar for a share of an output's error."""
     return "" if share is None else "#" * round(min(share, 1.0) * BAR)

@@ -49,6 +49,8 @@ _NOTES = (
     "introduced: error that the node adds itself; propagated: error of its inputs; both as rel L2 on 1 and 2",
     "own, added here: share of introduced: its RMSE squared, over the sum of its square and that of propagated",
     "parts of an error may cancel: one part can be larger than the whole",
+    "a share above 100 %: this node's error alone makes more than the output's squared error; others cancel the excess",
+    "rows of the answer (1): first the nodes that help most together in float, up to the line 'left'; then by share",
     "arithmetic: the judged number < or > its limit: LSB without clipping, or a share of the rounding bound",
     "a limit that the column has no room for is in the detail (4)",
     "max rel: largest |backend - ref| / |ref| of an element: large where the reference is nearly 0",

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from qdebug.compare.result.result import NodeResult
 from qdebug.plural import plural
 from qdebug.present import numbers
-from qdebug.present.answer import remedy_line, remedy_to_try, share_of, share_text
+from qdebug.present.answer import explain_share, remedy_line, remedy_to_try, share_of
 from qdebug.present.detail import precision_sentence
 from qdebug.present.rows import clipping_words, judged_words
 from qdebug.present.text import safe_text
@@ -98,7 +98,7 @@ def _diagnosis_facts(scene: Scene, result: NodeResult) -> list[Fact]:
     facts: list[Fact] = [("why", safe_text(reason, limit=_MAX_REASON_LENGTH), "accent")] if reason else []
     if fault is None or scene.result is None:
         return facts
-    facts.append(("share", f"{share_text(share_of(fault))} of the output's error", "plain"))
+    facts.append(("share", explain_share(share_of(fault)), "plain"))
     chosen = remedy_to_try(scene.result, fault)
     others = [remedy for remedy in fault.remedies if remedy.nodes == 1 and remedy is not chosen]
     labelled_remedies = [*([("try (X)", chosen)] if chosen is not None else []), *(("or", each) for each in others)]

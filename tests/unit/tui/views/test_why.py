@@ -10,7 +10,7 @@ from qdebug.tui.views.table import Views
 from qdebug.tui.views.view import heading
 
 
-def diagnosed(scene, row):
+def diagnosed(scene, row, *, share=0.43):
     planned = scene.table.rows[row]
     remedy = Remedy(
         edit=f"per-channel {planned.node}",
@@ -22,7 +22,7 @@ def diagnosed(scene, row):
     )
     fault = Diagnosis(
         fault=FaultClass.QUANTIZATION, kind=None, node=planned.node, op=planned.op, tensor=planned.tensor,
-        model_node=None, why="one scale for 128 channels", share={"out": 0.43}, remedies=(remedy,),
+        model_node=None, why="one scale for 128 channels", share={"out": share}, remedies=(remedy,),
     )  # fmt: skip
     result = replace(scene.result, diagnosis=(fault,))
     scene.table.conclude(result)
@@ -40,6 +40,13 @@ def test_the_diagnosis_of_the_node_comes_first(make_scene):
     assert lines[1].split(maxsplit=1) == ["share", "43 % of the output's error"]
     assert "per-channel weights" in lines[2]
     assert "whole error" in "\n".join(lines[3:])
+
+
+def test_a_share_above_the_whole_says_that_other_errors_cancel_it(make_scene):
+    scene = diagnosed(make_scene(row=8), 8, share=8.5)
+    lines = text(Views(ElementCursor())[ScreenId.WHY].draw(scene, 120, 24))
+    assert "850 % of the output's error: its error alone makes 8.5x the output's squared error" in lines
+    assert "other errors cancel" in lines
 
 
 def test_only_the_edits_of_the_key_are_offered_under_its_key(make_scene):
