@@ -53,7 +53,7 @@ _PROCESSOR_BY_FLAG: Mapping[str, str] = MappingProxyType(
 """Names of processor classes by the best CPU flag for products of codes, best first."""
 _PACKAGE_BY_BACKEND: Mapping[str, str] = MappingProxyType({"litert": "ai-edge-litert", "tflm": "tflite-micro"})
 """Names of the packages whose version counts, for backends with another name."""
-_KERNEL_OPTIONS = ("kernels", "opt", "precision", "delegate", "compile")
+_KERNEL_OPTIONS = ("kernels", "opt", "precision", "delegate", "compile", "enable")
 """Backend options that select different kernels."""
 
 

@@ -73,7 +73,7 @@ args, kwargs = _pytree.tree_unflatten(values, program.call_spec.in_spec)
 module = program.module()
 if settings["compile"] != "none":
     module = torch.compile(module, fullgraph=True, dynamic=False)
-with torch.no_grad(), config.patch({{"freezing": True}} | dict.fromkeys(settings["disabled"], False)):
+with torch.no_grad(), config.patch({{"freezing": True}} | settings["inductor"]):
     results = _pytree.tree_leaves(module(*args, **kwargs))
 outputs = {{str(at): result.numpy() for at, result in enumerate(results)}}
 """,
@@ -104,8 +104,8 @@ def plain_script(backend: str, model: str, inputs: str, settings: Mapping[str, A
     return _HEAD.format(inputs=inputs, settings=dict(settings)) + _BODIES[backend].format(model=model) + _TAIL
 
 
-def _disabled_passes(options: Mapping[str, str]) -> list[str]:
-    return [name for name in options.get("disable", "").split("+") if name]
+def _names_in(options: Mapping[str, str], option: str) -> list[str]:
+    return [name for name in options.get(option, "").split("+") if name]
 
 
 def _onnxruntime_settings(options: Mapping[str, str]) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _onnxruntime_settings(options: Mapping[str, str]) -> dict[str, Any]:
         "level": "ORT_" + _LEVELS[options.get("opt", "all")],
         "threads": int(options.get("threads", "0")),
         "provider": options.get("provider", "CPUExecutionProvider"),
-        "disabled": _disabled_passes(options),
+        "disabled": _names_in(options, "disable"),
     }
 
 
@@ -139,7 +139,8 @@ def _torch_settings(options: Mapping[str, str]) -> dict[str, Any]:
     return {
         "compile": options.get("compile", "none"),
         "threads": int(options.get("threads", "0")),
-        "disabled": _disabled_passes(options),
+        "inductor": dict.fromkeys(_names_in(options, "disable"), False)
+        | dict.fromkeys(_names_in(options, "enable"), True),
     }
 
 

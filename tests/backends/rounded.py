@@ -5,7 +5,8 @@ python tests/backends/rounded.py FOLDER [--nets NAME ...] [--transformers N] [--
 FOLDER keeps the real nets. Each is run in float32 by ONNX Runtime, then by OpenVINO in bfloat16 and in float16, and by
 ONNX Runtime after its own conversion to float16. A runtime that falls back to another format is left out.
 Random transformers of two layers run in PyTorch, eagerly and, with --compiled, by inductor without and with the
-roundings of eager mode. One alarm is right: the conversion of `det` to float16 cuts off variances of up to 9.8e7.
+roundings of eager mode between fused operators. One alarm is right: the conversion of `det` to float16 cuts off
+variances of up to 9.8e7.
 A line for each runtime and format:
 
   pairs       how many were compared
@@ -170,9 +171,13 @@ def _compiled_pairs(count: int) -> Iterator[tuple[str, Path, Path]]:
             )
             arrays = {"input": x.float().numpy().astype(ml_dtypes.bfloat16)}
             record_run(program, backend="torch", inputs=arrays, out=reference)
-            made = Path(scratch) / "compiled.h5"
-            record_run(program, backend="torch", options={"compile": "inductor"}, inputs=arrays, out=made)
-            yield f"torch inductor bfloat16|{seed}", reference, made
+            for kind, options in (
+                ("torch inductor", {"compile": "inductor"}),
+                ("torch inductor, casts", {"compile": "inductor", "enable": "emulate_precision_casts"}),
+            ):
+                made = Path(scratch) / f"{kind}.h5"
+                record_run(program, backend="torch", options=options, inputs=arrays, out=made)
+                yield f"{kind} bfloat16|{seed}", reference, made
 
 
 def main() -> None:
@@ -202,10 +207,10 @@ def main() -> None:
         counts = Counter(str(node.status) for node in explanation.nodes)
         rows[runtime] += counts + Counter(pairs=1, alarms=len(beyond))
         print(f"{runtime}, {name}: {result.verdict.status}, {len(beyond)} alarms, {dict(counts)}", flush=True)
-    print(f"\n{'runtime':24}{'pairs':>7}{'alarms':>8}{'explained':>11}{'band':>7}{'no':>5}")
+    print(f"\n{'runtime':30}{'pairs':>7}{'alarms':>8}{'explained':>11}{'band':>7}{'no':>5}")
     for runtime, counts in rows.items():
         print(
-            f"{runtime:24}{counts['pairs']:7}{counts['alarms']:8}{counts['explained']:11}{counts['in_band']:7}"
+            f"{runtime:30}{counts['pairs']:7}{counts['alarms']:8}{counts['explained']:11}{counts['in_band']:7}"
             f"{counts['unexplained']:5}"
         )
     print("", *alarms, sep="\n")

@@ -46,6 +46,7 @@ _OPTIONS = (
         help="compile the program like torch.compile with frozen weights; needs a C++ compiler",
     ),
     OptionSpec(name="disable", default="", help="settings of inductor to turn off, as A+B: torch._inductor.config"),
+    OptionSpec(name="enable", default="", help="settings of inductor to turn on, such as emulate_precision_casts"),
 )
 
 _CPU_LIMITS = {
@@ -171,7 +172,7 @@ class TorchBackend:
                 hint="Give the .pt2 file, or replay the recording: --backend interpreter.",
             )
         _set_threads(chosen_options["threads"])
-        disabled = _disabled_settings(chosen_options)
+        settings = _inductor_settings(chosen_options)
         program = _load_with_operators(model)
         with open_binary(model) as file:
             digest = sha256(file.read()).hexdigest()
@@ -181,13 +182,13 @@ class TorchBackend:
             devices = [value.device for value in values if hasattr(value, "device")]
             base_facts = make_run_facts(way, notes, taps=taps, devices=devices)
             options = {**base_facts.options, "compile": chosen_options["compile"]}
-            options |= {"disable": chosen_options["disable"]} if disabled else {}
+            options |= {name: chosen_options[name] for name in _SETTING_OPTIONS if chosen_options[name]}
             return replace(base_facts, model=model.name, model_sha256=digest, options=options)
 
         with torch_errors("PyTorch refused the program", _RUN_HINT), without_logging():
             if chosen_options["compile"] == INDUCTOR:
                 way = "compiled by inductor; tensors between its kernels are extra outputs"
-                return CompiledRun(program, make_facts(way, ()), weights=weights, disabled=disabled)
+                return CompiledRun(program, make_facts(way, ()), weights=weights, settings=settings)
             exported_graph = ExportedGraph(program)
         way = "exported program, run node by node"
         return TorchRun(exported_graph, make_facts(way, exported_graph.notes.values()), weights=weights)
@@ -231,21 +232,28 @@ def _register_torchao_operators(path: Path) -> None:
     import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401
 
 
-def _disabled_settings(options: Mapping[str, str]) -> list[str]:
-    """Return the settings of inductor to turn off.
+_SETTING_OPTIONS = {"disable": False, "enable": True}
+"""Options that name settings of inductor, and the value of these settings."""
+
+
+def _inductor_settings(options: Mapping[str, str]) -> dict[str, bool]:
+    """Return the settings of inductor to turn on (True) or off.
 
     Raises:
         UsageError: Inductor is not used, or has no such setting.
     """
-    names = [name for name in options["disable"].split("+") if name]
-    if names and options["compile"] != INDUCTOR:
-        raise UsageError(
-            "Option 'disable' is for inductor, which is not in use.",
-            hint=f"Write --backend torch:compile=inductor,disable={names[0]}.",
-        )
-    if names:
-        check_settings(names)
-    return names
+    settings: dict[str, bool] = {}
+    for option, value in _SETTING_OPTIONS.items():
+        names = [name for name in options[option].split("+") if name]
+        if names and options["compile"] != INDUCTOR:
+            raise UsageError(
+                f"Option {option!r} is for inductor, which is not in use.",
+                hint=f"Write --backend torch:compile=inductor,{option}={names[0]}.",
+            )
+        settings |= dict.fromkeys(names, value)
+    if settings:
+        check_settings(settings)
+    return settings
 
 
 def _set_threads(text: str) -> None:

@@ -8,7 +8,7 @@ same operators and give bit-identical outputs. Tensors that prevent this are lef
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,13 +67,13 @@ class CompiledRun:
         program: The program, a `torch.export.ExportedProgram`.
         facts: Facts of the run.
         weights: Whether constants are recorded.
-        disabled: Settings of inductor to turn off.
+        settings: Settings of inductor to turn on (True) or off.
 
     Raises:
         BackendError: The program changes tensors in place, has control flow, or has an input that is not a tensor.
     """
 
-    def __init__(self, program: Any, facts: RunFacts, *, weights: bool, disabled: Sequence[str] = ()) -> None:
+    def __init__(self, program: Any, facts: RunFacts, *, weights: bool, settings: Mapping[str, bool]) -> None:
         placement = {node.name: INDUCTOR for node in program.graph.nodes if node.op == "call_function"}
         taps_everything = facts.taps == "all"
         self._exported = DelegatedGraph(
@@ -89,7 +89,7 @@ class CompiledRun:
         self.graph = self._exported.graph
         self.inputs: tuple[TensorInfo, ...] = tuple(self._exported.inputs)
         self.outputs: tuple[str, ...] = self.graph.outputs
-        self._weights, self._disabled = weights, tuple(disabled)
+        self._weights, self._settings = weights, dict(settings)
         self._plain: _CompiledProgram | None = None
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -186,8 +186,12 @@ class CompiledRun:
             call_targets = [node.target for node in graph.nodes if node.op == "call_function"]
             operators.update(str(getattr(target, "__name__", target)) for target in call_targets)
 
-        config_patch = {"freezing": True, "fx_graph_cache": False, "post_grad_custom_post_pass": count_operators}
-        config_patch |= dict.fromkeys(self._disabled, False)
+        config_patch: dict[str, Any] = {
+            "freezing": True,
+            "fx_graph_cache": False,
+            "post_grad_custom_post_pass": count_operators,
+        }
+        config_patch |= self._settings
         with torch_errors("PyTorch cannot compile the program", _COMPILE_HINT), without_logging(), torch.no_grad():
             compiled_call = torch.compile(self._tapped_module(taps), fullgraph=True, dynamic=False)
             with config.patch(config_patch):
@@ -212,8 +216,8 @@ class CompiledRun:
         self._plain = None
 
 
-def check_settings(names: Sequence[str]) -> None:
-    """Check that inductor has settings of these names to turn off.
+def check_settings(names: Iterable[str]) -> None:
+    """Check that inductor has settings of these names to turn on or off.
 
     Raises:
         UsageError: This version of PyTorch has no such setting, or it is not a switch.

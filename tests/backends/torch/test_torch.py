@@ -155,8 +155,9 @@ def test_files_that_are_no_programs_are_refused(tmp_path):
     assert "torch.export.save" in error.value.hint
     with pytest.raises(UsageError, match="threads"):
         backend.open(broken, options={"threads": "many"})
-    with pytest.raises(UsageError, match="is not in use"):
-        backend.open(broken, options={"disable": "freezing"})
+    for option in ("disable", "enable"):
+        with pytest.raises(UsageError, match=f"'{option}' is for inductor, which is not in use"):
+            backend.open(broken, options={option: "freezing"})
     for name in ("no_such_setting", "max_fusion_size"):  # the second is a number
         with pytest.raises(UsageError, match=name):
             backend.open(broken, options={"disable": f"freezing+{name}", "compile": "inductor"})

@@ -3,7 +3,9 @@
 import platform
 import shutil
 
+import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 import qdebug
 from qdebug.backends import load_backend, write_model
@@ -84,6 +86,32 @@ def test_programs_with_states_are_refused(tmp_path):
         load_backend("torch").open(tmp_path / "net.pt2", options=COMPILED)
     with pytest.raises(UsageError, match="'compile'"):
         load_backend("torch").open(tmp_path / "net.pt2", options={"compile": "gcc"})
+
+
+def test_casts_between_fused_operators_are_kept_on_request(tmp_path):
+    class Gate(torch.nn.Module):
+        def forward(self, a, b):
+            return a * b + a
+
+    arguments = tuple(torch.randn(64, 128, generator=torch.Generator().manual_seed(seed)) for seed in range(2))
+    feed = {name: values.to(torch.bfloat16) for name, values in zip("ab", arguments, strict=True)}
+    torch.export.save(torch.export.export(Gate(), tuple(feed.values())), tmp_path / "net.pt2")
+    sums = {}
+    for name, options in (
+        ("eager", {}),
+        ("fused", COMPILED),
+        ("emulated", {**COMPILED, "enable": "emulate_precision_casts"}),
+    ):
+        path = tmp_path / f"{name}.h5"
+        arrays = {name: values.view(torch.uint16).numpy().view(bfloat16) for name, values in feed.items()}
+        assert record_run(tmp_path / "net.pt2", backend="torch", options=options, inputs=arrays, out=path)
+        recording = qdebug.open_recording(path)
+        assert recording.info.options.get("enable") == options.get("enable")
+        (explanation,) = (node for node in qdebug.explain(recording).nodes if node.op.startswith("aten.add"))
+        assert ("read before its rounding" in explanation.words) is (name == "fused")
+        sums[name] = recording.load(recording.graph.outputs[0])
+    assert np.array_equal(sums["emulated"], sums["eager"])
+    assert not np.array_equal(sums["fused"], sums["eager"])
 
 
 def test_the_probe_names_what_a_fused_kernel_computes():

@@ -22,7 +22,10 @@ DIGITS = Path(qdebug.__file__).parents[1] / "samples" / "digits"
         ("onnxruntime", "onnxruntime", {"opt": "basic", "threads": "1"}),
         pytest.param("litert", "ai_edge_litert", {"kernels": "builtin"}, marks=pytest.mark.slow),
         ("openvino", "openvino", {"precision": "f32", "mode": "accuracy", "hint": "throughput", "threads": "1"}),
-        pytest.param("torch", "torch", {"compile": "inductor", "disable": "freezing"}, marks=pytest.mark.slow),
+        pytest.param(
+            *("torch", "torch", {"compile": "inductor", "disable": "freezing", "enable": "emulate_precision_casts"}),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_script_gives_the_outputs_of_the_recording(tmp_path, backend, module, options):
