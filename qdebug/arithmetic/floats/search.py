@@ -7,9 +7,11 @@ interval rounds to. So an element decides only if its interval rounds to a singl
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations, islice, product
 from operator import itemgetter
 from typing import Any
@@ -19,6 +21,7 @@ import numpy as np
 from qdebug.arithmetic.floats.steps import UNROUNDED, Evaluation, Step, edges_of
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import (
+    PLACEMENT_MIN_EVIDENCE,
     PLACEMENT_MIN_VALUES,
     PLACEMENT_ROWS_ELEMENTS,
     PLACEMENTS_TRIED,
@@ -30,6 +33,9 @@ from qdebug.numerics.short_formats import ShortFormat
 
 _BLOCK = 1 << 19
 """Number of elements examined at once. Each end of their intervals takes 4 MB."""
+
+Edges = tuple[tuple[str, str], ...]
+"""Unusual edges, each with its word."""
 
 __all__ = ["Observation", "Placement", "PlacementFinding", "parse_placement", "placement_clauses", "search_placements"]
 
@@ -177,8 +183,8 @@ class PlacementFinding:
         elements: Number of elements.
         witnesses: Number of elements that the runner-up gets wrong.
         runner_up: The best placement that does not reproduce all elements, or None.
-        decided: Whether each unusual edge of the simplest fitting placement has enough values to rule out chance. For
-            example, the factor of a row has only one value per row.
+        decided: Whether the elements rule out that the simplest fitting placement fits by chance, or with another
+            rounding of an unusual edge. For example, the factor of a row has only one value per row.
     """
 
     short: str
@@ -247,8 +253,6 @@ def search_placements(observations: Sequence[Observation], short: ShortFormat) -
     refuted_placements = [placement for placement, wrong in misses.items() if wrong]
     runner_up = min(refuted_placements, key=misses.__getitem__, default=None)
     elements = sum(observation.recorded.size for observation in observations)
-    shares = some.values_per_element() if fitting else {}
-    counts_of_edges = [shares[edge] * elements for edge, _ in fitting[0].edges] if fitting else []
     return PlacementFinding(
         short=short.name,
         fitting=tuple(fitting),
@@ -256,7 +260,60 @@ def search_placements(observations: Sequence[Observation], short: ShortFormat) -
         elements=elements,
         witnesses=0 if runner_up is None else misses[runner_up],
         runner_up=runner_up,
-        decided=min(counts_of_edges, default=elements) >= PLACEMENT_MIN_VALUES,
+        decided=bool(fitting) and _is_decided(fitting, some, observations, short),
+    )
+
+
+def _is_decided(
+    fitting: Sequence[Placement], some: _RowBlock, observations: Sequence[Observation], short: ShortFormat
+) -> bool:
+    """Return whether the simplest fitting placement is neither chance nor confused with roundings that are not tried.
+
+    Args:
+        fitting: The placements that reproduce all elements, simplest first.
+        some: The block that all placements were tried on.
+        observations: The node's samples and steps.
+        short: The format of its result.
+    """
+    elements = sum(observation.recorded.size for observation in observations)
+    shares = some.values_per_element()
+    counts = [shares[edge] * elements for edge, _ in fitting[0].edges]
+    fewest = min(counts, default=elements)
+    if fewest >= max(PLACEMENT_MIN_EVIDENCE, PLACEMENT_MIN_VALUES * len(counts)):
+        return True
+    deciding = some.share_deciding(fitting[0]) * elements
+    evidence = min((count * math.log2(1 + deciding / count) for count in counts), default=0)
+    if fewest < PLACEMENT_MIN_VALUES * len(counts) or evidence < PLACEMENT_MIN_EVIDENCE:
+        return False
+    rivals = (rival for rival in _rivals(fitting, edges_of(some.step)) if not some.count_wrong(rival))
+    return all(any(part.count_wrong(rival) for part in _all_blocks(observations, short)) for rival in rivals)
+
+
+def _rivals(fitting: Sequence[Placement], words: Mapping[str, tuple[str, ...]]) -> Iterator[Placement]:
+    """Yield placements as simple as the simplest fitting one, with roundings that the search does not try.
+
+    A bias of one step may make the next one round to nearest where a kernel rounds up, in almost all rows.
+
+    Args:
+        fitting: The placements that reproduce all elements, simplest first.
+        words: The words of each edge that were tried, the usual one first.
+    """
+    more_words = {edge: (*tried, *(_MORE_WORDS if "even" in tried else ())) for edge, tried in words.items()}
+    for edges in islice(_enumerate_edges(more_words, len(fitting[0].edges)), PLACEMENTS_TRIED):
+        is_tried = all(word in words[edge] for edge, word in edges)
+        is_equivalent = any(_are_equivalent(edges, placement.edges) for placement in fitting)
+        if not is_tried and not is_equivalent:
+            yield replace(fitting[0], edges=edges)
+
+
+_MORE_WORDS = ("up", "out", "down")
+
+
+def _are_equivalent(edges: Edges, others: Edges) -> bool:
+    """Return whether edges are rounded in the same way, if their values are above 0."""
+    return len(edges) == len(others) and all(
+        edge == other and (word == other_word or {word, other_word} == {"zero", "down"})
+        for (edge, word), (other, other_word) in zip(edges, others, strict=True)
     )
 
 
@@ -297,15 +354,19 @@ def _enumerate_placements(words: Mapping[str, tuple[str, ...]], **ends: Any) -> 
         words: The possible words of each edge, the usual one first.
         ends: Fields that all placements share.
     """
-    choices = (
+    for edges in islice(_enumerate_edges(words, len(words)), max(PLACEMENTS_TRIED // len(FLOAT_ROUNDINGS), 1)):
+        for rounding in FLOAT_ROUNDINGS:
+            yield Placement(rounding=rounding, edges=edges, **ends)
+
+
+def _enumerate_edges(words: Mapping[str, tuple[str, ...]], most: int) -> Iterator[Edges]:
+    """Yield choices of up to a number of unusual edges, with a word for each; those with the fewest edges first."""
+    return (
         tuple(zip(edges, choice, strict=True))
-        for count in range(len(words) + 1)
+        for count in range(most + 1)
         for edges in combinations(words, count)
         for choice in product(*(words[edge][1:] for edge in edges))
     )
-    for edges in islice(choices, max(PLACEMENTS_TRIED // len(FLOAT_ROUNDINGS), 1)):
-        for rounding in FLOAT_ROUNDINGS:
-            yield Placement(rounding=rounding, edges=edges, **ends)
 
 
 @dataclass(slots=True)
@@ -341,21 +402,30 @@ class _RowBlock:
 
     def count_wrong(self, placement: Placement) -> int:
         """Return the number of elements that a placement does not reproduce."""
+        low, high = self._possible_results(placement)
+        inside = (low <= self.recorded) & (self.recorded <= high)
+        inside |= np.isnan(self.recorded) & (np.isnan(low) | np.isnan(high))
+        return int(np.count_nonzero(~inside))
+
+    def share_deciding(self, placement: Placement) -> float:
+        """Return the share of elements for which a placement leaves a single result."""
+        low, high = self._possible_results(placement)
+        return float(np.mean(low == high))
+
+    def _possible_results(self, placement: Placement) -> tuple[np.ndarray, np.ndarray]:
+        """Return the least and the largest number that each element's interval rounds to."""
         if self.last is None or self.last[0] != placement.edges:
             with np.errstate(all="ignore"):
                 interval = self.evaluation.evaluate(self.usual | dict(placement.edges))
             if np.broadcast_shapes(interval.low.shape, self.recorded.shape) != self.recorded.shape:
                 raise KernelError(f"the replay has shape {interval.low.shape}, the result {self.recorded.shape}")
             self.last = placement.edges, interval
-        return int(np.count_nonzero(~_contains(self.last[1], placement, self.recorded, self.short)))
-
-
-def _contains(interval: Interval, placement: Placement, recorded: np.ndarray, short: ShortFormat) -> np.ndarray:
-    """Return a mask of the recorded elements that are among the numbers that their interval rounds to."""
-    low, high = interval.mapped(
-        lambda values: round_float(
-            values, short, placement.rounding, flush=placement.flush, overflow=placement.overflow
+        rounding = partial(
+            round_float,
+            short=self.short,
+            rounding=placement.rounding,
+            flush=placement.flush,
+            overflow=placement.overflow,
         )
-    ).ends
-    inside = (low <= recorded) & (recorded <= high)
-    return np.asarray(inside | (np.isnan(recorded) & (np.isnan(low) | np.isnan(high))))
+        low, high = self.last[1].mapped(rounding).ends
+        return low, high
