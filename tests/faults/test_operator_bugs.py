@@ -14,10 +14,10 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnxruntime")
 @pytest.mark.parametrize(
     ("options", "total"),
     [
-        (("--every", "3"), "of 87"),
-        (("--codes", "--every", "3"), "of 70"),
-        (("--fused", "--every", "3"), "of 66"),
-        (("--tiles", "--every", "3"), "of 47"),
+        (("--every", "5"), "of 53"),
+        (("--codes", "--every", "9"), "of 23"),
+        (("--fused", "--every", "9"), "of 22"),
+        (("--tiles", "--every", "9"), "of 16"),
         pytest.param(("--tiles",), "of 139", marks=pytest.mark.slow),
         pytest.param(("--steps",), "of 80", marks=pytest.mark.slow),
         pytest.param((), "of 261", marks=pytest.mark.slow),
