@@ -282,3 +282,19 @@ def test_codes_of_a_dequantized_layer_that_are_cast_too_early(wrong, text):
     cause = qdebug.diff(*runs).diagnosis[0].why
     assert text in cause
     assert "in 'fc' (MatMul), inside the layer" in cause
+
+
+def test_layers_in_bfloat16_that_end_with_a_move_are_held_to_their_rounding():
+    def short(array):
+        return array.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+    values = {"x": short(real(1, 24, 12) * 3), "v": short(real(1, 12, 8))}
+    nodes = [
+        node("probs", "Softmax", "x", axis=-1),
+        node("sums", "MatMul", "probs_out v"),
+        node("moved", "Transpose", "sums_out", perm=(0, 2, 1)),
+    ]
+    powers = np.exp(values["x"])
+    probs = powers / powers.sum(-1, keepdims=True)
+    right = (probs @ values["v"]).transpose(0, 2, 1)
+    assert "total" not in why(nodes, values, {"moved_out": right}, short(right * np.float32(0.5335)))
