@@ -22,7 +22,7 @@ from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.weight_channels import WeightReason
 from qdebug.model import Fidelity, Graph, Node
 from qdebug.model.thresholds.verdict import CAUSES_SOUGHT, DEFAULT_MIN_SQNR, DIAGNOSED_NODES, WEIGHTS_MIN_SHARE
-from qdebug.numerics.short_formats import SHORT_FORMATS
+from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat
 from qdebug.plural import agreeing, plural
 
 __all__ = ["ErrorPart", "WeightReasons", "add_diagnosis", "main_part"]
@@ -321,7 +321,7 @@ class _DiagnosisMaker:
         """
         short = next((short for short in SHORT_FORMATS if short.name == node.precision), None)
         level = _sqnr_of(node)
-        if short is None or level is None or level < -20 * math.log10(short.unit):
+        if short is None or level is None or level < _level_of(short):
             return []
         clauses = [f"its results are rounded to {short.name}, which leaves {level:.1f} dB"]
         readers = {name for reader in self._graph.consumers(node.tensor) for name in reader.outputs}
@@ -391,6 +391,11 @@ def _names_text(nodes: Sequence[str]) -> str:
     """Quote one or two names, and count the rest."""
     quoted_names, rest_count = " and ".join(map(repr, nodes[:2])), len(nodes) - 2
     return quoted_names + (f" and {plural(rest_count, 'more node')}" if rest_count > 0 else "")
+
+
+def _level_of(short: ShortFormat) -> float:
+    """Return the SQNR in dB that rounding to a short format leaves at least: that of an error of one unit roundoff."""
+    return -20 * math.log10(short.unit)
 
 
 def _sqnr_of(node: NodeResult) -> float | None:
