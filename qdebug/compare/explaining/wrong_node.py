@@ -216,7 +216,7 @@ class WrongNode(MistakeSearch):
         if len(ends) == 1 and None not in ends and wrong_numbers.size == 1:  # in a sorted result, also the smallest
             last = [self._node, *self._later][-1]
             is_located = locate_outliers(self._recording, last, self._tensor, self._places) is not None
-            return None if is_located else f"{ends.pop()} are all {wrong_numbers[0]:g}"
+            return None if is_located or self.has_codes else f"{ends.pop()} are all {wrong_numbers[0]:g}"
         if not wrong.any():
             return None
         inputs = self._single_inputs(samples)
