@@ -152,4 +152,4 @@ _POWER_RULES: Mapping[str, str] = MappingProxyType(
         "nearest": "the nearest power of two",
     }
 )
-"""What a scale is rounded to, by rounding mode of ONNX's Cast."""
+"""Power of two to which a scale is rounded, by rounding mode of ONNX's Cast."""

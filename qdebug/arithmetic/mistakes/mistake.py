@@ -89,7 +89,7 @@ def applicable(candidates: Iterator[Mistake]) -> Iterator[Mistake]:
 
 
 def listed(mistakes: Sequence[Mistake], most: int) -> str | None:
-    """Return mistakes in words, what they have in common if there are too many, or None.
+    """Return mistakes in words, or their common kind if there are too many, or None.
 
     Args:
         mistakes: Mistakes that have the same effect.

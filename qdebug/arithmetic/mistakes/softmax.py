@@ -89,7 +89,7 @@ def _of_tiles(node: Node, kind: str, detail: str, result: np.ndarray) -> Mistake
 
 
 INFINITE_MASK = "the infinite values of a mask act as finite numbers"
-"""What mistakes with masks have in common."""
+"""Common kind (`Mistake.kind`) of mistakes with masks."""
 
 
 def _shares_of_hidden_rows(

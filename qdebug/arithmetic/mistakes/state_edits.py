@@ -1,4 +1,4 @@
-"""Mistakes of recurrent kernels in what they keep between steps, units and samples. Begin at `edited_states`.
+"""Mistakes of recurrent kernels in states and buffers kept between steps, units and samples. Begin at `edited_states`.
 
 A state is overwritten while it is still read (https://github.com/onnx/onnx-mlir/pull/367), a work buffer is not cleared
 (https://github.com/microsoft/onnxruntime/pull/3893) or holds the step before, or a sample begins with another's state.

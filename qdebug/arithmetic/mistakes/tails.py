@@ -51,7 +51,7 @@ def _text(excess: int, count: int, noun: str = "sum") -> str:
 
 
 def _behind_rows(rows: np.ndarray, excess: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return an array whose rows, along the last axis, include what follows them in memory, and a mask of the unknown.
+    """Return an array with rows extended by the memory behind them, and a mask of the unknown elements.
 
     Args:
         rows: The array, as stored.
@@ -87,7 +87,7 @@ def _product_tails(node: Node, values: Mapping[str, np.ndarray]) -> Iterator[Mis
 
 
 def _longer(array: np.ndarray, axis: int, excess: int, *, is_row_major: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return a matrix with what follows its terms in memory, and a mask of what is unknown.
+    """Return a matrix extended by the memory behind its terms, and a mask of the unknown elements.
 
     Args:
         array: The operand.

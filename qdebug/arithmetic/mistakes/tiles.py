@@ -1,4 +1,4 @@
-"""Mistakes of kernels that compute a result, or read what they reduce, in tiles. Begin at `tile_mistakes`."""
+"""Mistakes of kernels that compute a result, or read their operand, in tiles. Begin at `tile_mistakes`."""
 
 from __future__ import annotations
 

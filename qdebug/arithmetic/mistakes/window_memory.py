@@ -129,7 +129,7 @@ _REACHES = MappingProxyType({"within each row": (3,), "above and below each plan
 def _read_around(
     windows: _Windows, order: Sequence[int], sides: Sequence[tuple[int, str]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return images padded with what lies around them in memory on some sides, and a mask of what is unknown."""
+    """Return images padded by the memory around them on some sides, and a mask of the unknown elements."""
     data, widths = windows.data, windows.widths
     stored = np.ascontiguousarray(data.transpose(order))
     strides = [stored.strides[order.index(axis)] // stored.itemsize for axis in range(data.ndim)]
